@@ -48,7 +48,7 @@ class Memory(NamedTuple):
     predicted: int | None = None
 
     @classmethod
-    def together(cls, memories: "Iterable[Memory]") -> "Memory":
+    def longest_memory(cls, memories: "Iterable[Memory]") -> "Memory":
         """Return the longest memory of several methods."""
         return cls(*(None if None in known else max(known) for known in zip(*memories, strict=True)))
 
@@ -179,7 +179,7 @@ class SiteContext:
         self.prepared = areas
 
     @property
-    def everywhere(self) -> SiteState:
+    def all_live_jobs(self) -> SiteState:
         """The live jobs of the whole site."""
         return self.state if self.whole is None else self.whole
 
@@ -191,14 +191,14 @@ class SiteContext:
         """Return a job as methods see it, and the context of its area; without a topology both are unchanged."""
         if self.areas is None:
             return job, self
-        return self.areas.seen(job), self._view(self.areas.area_of(job))
+        return self.areas.seen_in_area(job), self._view(self.areas.area_of(job))
 
     def every_of(self, job: Job) -> "list[tuple[Job, SiteContext]]":
         """Do the same as `of` for each area in which a pending job may start."""
         if self.areas is None:
             return [(job, self)]
         topology, request = self.areas.topology, request_of(job)
-        return [(self.areas.seen(job, area), self._view(area)) for area in topology.areas_of(request)]
+        return [(self.areas.seen_in_area(job, area), self._view(area)) for area in topology.areas_of(request)]
 
     def earliest(self, job: Job, now: float) -> float:
         """Return the earliest start of a job that is pending `now`, by its eligible time and the reservations (Unix
@@ -280,7 +280,7 @@ class WaitMethod(Method):
 
         The result is in the order of the visible jobs, `context.state.table.seen()`.
         """
-        return np.full(len(context.state.table.seen().rows), np.nan)
+        return np.full(len(context.state.table.visible_rows().rows), np.nan)
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
         """Return the whole wait of a job that has been pending from `job.ready` until `now` (Unix seconds).

@@ -185,7 +185,7 @@ def rank(
     left_out, found = [], {}
     for site, reply in replies.items():
         known = sites.get(site, SiteSettings())
-        reason = exclusion(job, known) or (reply if isinstance(reply, str) else _never(job, reply))
+        reason = exclusion(job, known) or (reply if isinstance(reply, str) else _never_runs_reason(job, reply))
         if reason or isinstance(reply, str):
             left_out.append(ExcludedSite(site=site, reason=reason or ""))
         else:
@@ -204,7 +204,7 @@ def rank(
     )
 
 
-def _never(job: JobRequest, answer: WaitAnswer | GridEstimate) -> str | None:
+def _never_runs_reason(job: JobRequest, answer: WaitAnswer | GridEstimate) -> str | None:
     """Return why the job can never run at the site; None if it can, as far as known."""
     if isinstance(answer, WaitAnswer) and answer.cannot_run:
         return answer.cannot_run

@@ -28,7 +28,7 @@ from models.records import AnyEvent, Submit
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, SkippedPart, Source, Step, refuse
 from streams.sources.source_registry import format_of, head_of, source_named
 
-__all__ = ["BadPart", "SourceContract", "events_there", "in_time", "steps_there"]
+__all__ = ["BadPart", "SourceContract", "events_there", "in_time", "present_steps"]
 
 MAX_STEPS = 100_000
 """Number of steps after which a source counts as reading in a circle."""
@@ -42,7 +42,7 @@ class BadPart(NamedTuple):
     expected: str
 
 
-def steps_there(source: Source, cursor: Cursor | None = None) -> Iterator[Step]:
+def present_steps(source: Source, cursor: Cursor | None = None) -> Iterator[Step]:
     """Yield a source's steps over the present input: to its end, or until a live source has nothing more to read."""
     idle_at: Cursor | None = None
     steps = source.events(cursor)
@@ -58,8 +58,8 @@ def steps_there(source: Source, cursor: Cursor | None = None) -> Iterator[Step]:
 
 
 def events_there(source: Source, cursor: Cursor | None = None) -> list[tuple[AnyEvent, Cursor | None]]:
-    """Return the events of `steps_there` with their cursors."""
-    return [(event, reached) for event, reached in steps_there(source, cursor) if event is not None]
+    """Return the events of `present_steps` with their cursors."""
+    return [(event, reached) for event, reached in present_steps(source, cursor) if event is not None]
 
 
 def in_time(events: list[AnyEvent]) -> list[AnyEvent]:
@@ -118,12 +118,12 @@ class SourceContract:
 
     def test_every_reading_gives_the_same_steps(self, location: str) -> None:
         source = self.open(location)
-        once = list(steps_there(source))
-        assert list(steps_there(source)) == once
-        assert list(steps_there(self.open(location))) == once
+        once = list(present_steps(source))
+        assert list(present_steps(source)) == once
+        assert list(present_steps(self.open(location))) == once
 
     def test_cursors_are_small(self, location: str) -> None:
-        cursors = [cursor for _, cursor in steps_there(self.open(location)) if cursor is not None]
+        cursors = [cursor for _, cursor in present_steps(self.open(location)) if cursor is not None]
         assert cursors
         for cursor in cursors:
             assert isinstance(cursor, bytes)
@@ -131,7 +131,7 @@ class SourceContract:
 
     def test_every_cursor_continues_without_loss(self, location: str) -> None:
         """Another process opens the source, so only the cursor is passed on."""
-        steps = list(steps_there(self.open(location)))
+        steps = list(present_steps(self.open(location)))
         for place, (_, cursor) in enumerate(steps, 1):
             if cursor is not None:
                 rest = [step for step in steps[place:] if step[0] is not None]
@@ -139,7 +139,7 @@ class SourceContract:
 
     def test_last_cursor_continues_at_the_end(self, location: str) -> None:
         """Otherwise every start would send the last events again."""
-        cursor = list(steps_there(self.open(location)))[-1][1]
+        cursor = list(present_steps(self.open(location)))[-1][1]
         assert cursor is not None
         assert events_there(self.open(location), cursor) == []
 
@@ -172,7 +172,7 @@ class SourceContract:
 
     def test_bad_parts_are_reported_and_skipped(self, location: str) -> None:
         skipped: list[SkippedPart] = []
-        list(steps_there(self.open(location, skipped.append)))
+        list(present_steps(self.open(location, skipped.append)))
         assert len(skipped) == len(self.bad) > 0
         for part, bad in zip(skipped, self.bad, strict=True):
             assert part.line == bad.line
@@ -183,7 +183,7 @@ class SourceContract:
 
     def test_reader_can_stop_at_the_first_bad_part(self, location: str) -> None:
         with pytest.raises(Exception, match="expected"):
-            list(steps_there(self.open(location, refuse)))
+            list(present_steps(self.open(location, refuse)))
 
     @pytest.mark.parametrize("cursor", [b"", b"what", b"{}", b"[]", b"\xff\x00", b'{"v":99,"place":"elsewhere"}'])
     def test_cursor_of_another_source_is_refused(self, location: str, cursor: bytes) -> None:

@@ -34,7 +34,7 @@ from models.records import JobAnswer
 from streams.client.http import HttpClient
 from streams.client.pending_questions import AnswerTimeout, UnknownJob
 from streams.errors import UserError
-from streams.sources.logs.fields import Object, inside
+from streams.sources.logs.fields import Object, object_at
 from streams.sources.schedulers.kueue import GROUP, VERSIONS
 from streams.sources.schedulers.kueue_workloads import conditions_of, request
 from streams.text.terminal import minute
@@ -66,7 +66,7 @@ class KueueApi:
         while True:
             page = self._call("GET", f"{self._of_version()}/{plural}?{urlencode({'limit': PAGE, 'continue': more})}")
             found += page.get("items") or []
-            more = inside(page, "metadata").get("continue") or ""
+            more = object_at(page, "metadata").get("continue") or ""
             if not more:
                 return found
 
@@ -81,7 +81,7 @@ class KueueApi:
         Raises:
             Conflict: the workload has another `version` by now.
         """
-        known = inside(workload, "metadata")
+        known = object_at(workload, "metadata")
         names = {"name": known.get("name"), "namespace": known.get("namespace")}
         metadata = names if version is None else {**names, "resourceVersion": version}
         body = {
@@ -95,7 +95,7 @@ class KueueApi:
 
     def _of_version(self) -> str:
         if not self.version:
-            served = [inside(one).get("version") for one in self._call("GET", "").get("versions") or []]
+            served = [object_at(one).get("version") for one in self._call("GET", "").get("versions") or []]
             self.version = next((version for version in VERSIONS if version in served), "")
             if not self.version:
                 raise UserError(f"{self._url}: no supported version of {GROUP}; expected {' or '.join(VERSIONS)}")
@@ -116,7 +116,7 @@ class KueueApi:
             raise kind(f"{self._url}: {error.code} {error.reason}") from None
         except (OSError, ValueError, HTTPException) as error:
             raise UserError(f"{self._url}: {error}") from None
-        return inside(found)
+        return object_at(found)
 
 
 log = logging.getLogger("queuecast.kueue")
@@ -158,7 +158,7 @@ class Dispatcher:
         self._published: dict[str, float] = {}
         self._failed = set[str]()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Nominate clusters, and update the start conditions of workloads.
 
         An error in one workload is logged when it is new, and does not stop the others.
@@ -173,18 +173,18 @@ class Dispatcher:
                 del known[name]
         failed = set[str]()
         for name, workload in workloads.items():
-            with self._each(name, failed):
+            with self._process_workload(name, failed):
                 if clusters := self._waits_for(workload, checks):
                     self._nominate(name, workload, clusters)
         waiting = [name for name, one in workloads.items() if _has_estimate(one) or self._site_of(one) is not None]
         for name in sorted(waiting, key=lambda name: self._queried.get(name, 0.0))[:MAX_QUERIES]:
             self._queried[name] = self._clock()
-            with self._each(name, failed):
+            with self._process_workload(name, failed):
                 self._publish(name, workloads[name])
         self._failed = failed
 
     @contextmanager
-    def _each(self, name: str, failed: set[str]) -> Iterator[None]:
+    def _process_workload(self, name: str, failed: set[str]) -> Iterator[None]:
         """Handle the errors of one workload, so that the next workload is processed in any case."""
         try:
             yield
@@ -197,24 +197,24 @@ class Dispatcher:
             failed.add(text)
 
     def _checks(self) -> dict[str, list[str]]:
-        configs = {inside(one, "metadata").get("name"): one for one in self._api.items("multikueueconfigs")}
+        configs = {object_at(one, "metadata").get("name"): one for one in self._api.items("multikueueconfigs")}
         found: dict[str, list[str]] = {}
         for check in self._api.items("admissionchecks"):
-            config = configs.get(inside(check, "spec", "parameters").get("name"))
-            if inside(check, "spec").get("controllerName") == CONTROLLER and config is not None:
-                found[str(inside(check, "metadata").get("name"))] = inside(config, "spec").get("clusters") or []
+            config = configs.get(object_at(check, "spec", "parameters").get("name"))
+            if object_at(check, "spec").get("controllerName") == CONTROLLER and config is not None:
+                found[str(object_at(check, "metadata").get("name"))] = object_at(config, "spec").get("clusters") or []
         return found
 
     def _waits_for(self, workload: Object, checks: Mapping[str, list[str]]) -> list[str]:
         """Return the clusters to one of which a workload is to be dispatched; none if it needs no dispatch."""
-        conditions, status = conditions_of(workload), inside(workload, "status")
+        conditions, status = conditions_of(workload), object_at(workload, "status")
         if "QuotaReserved" not in conditions or "Finished" in conditions or status.get("clusterName"):
             return []
-        pending = [one for one in map(inside, status.get("admissionChecks") or []) if one.get("state") == "Pending"]
+        pending = [one for one in map(object_at, status.get("admissionChecks") or []) if one.get("state") == "Pending"]
         return [cluster for one in pending for cluster in checks.get(str(one.get("name")), [])]
 
     def _nominate(self, name: str, workload: Object, clusters: list[str]) -> None:
-        status = inside(workload, "status")
+        status = object_at(workload, "status")
         now, before = self._clock(), [one for one in status.get("nominatedClusterNames") or [] if one in clusters]
         since = self._nominated.setdefault(name, now)
         if before and (now - since < self._patience_s or len(before) == len(clusters)):
@@ -222,8 +222,8 @@ class Dispatcher:
         rest = [one for one in clusters if one not in before]
         chosen = [*before, *(self._ranked(workload, rest)[:1] or rest)]
         own = {field: value for field, value in status.items() if field != "conditions"}
-        own["conditions"] = [one for one in status.get("conditions") or [] if inside(one).get("type") != CONDITION]
-        version = inside(workload, "metadata").get("resourceVersion")
+        own["conditions"] = [one for one in status.get("conditions") or [] if object_at(one).get("type") != CONDITION]
+        version = object_at(workload, "metadata").get("resourceVersion")
         self._api.apply(workload, ADMISSION, {**own, "nominatedClusterNames": chosen}, version)
         self._nominated[name] = now
         log.info("Nominated clusters for %s: %s", name, ", ".join(chosen))
@@ -259,7 +259,7 @@ class Dispatcher:
         """Return the site where a workload is pending; None if it is not pending at any."""
         if {"Admitted", "Finished"} & conditions_of(workload).keys():
             return None
-        status = inside(workload, "status")
+        status = object_at(workload, "status")
         cluster = status.get("clusterName") or next(iter(status.get("nominatedClusterNames") or []), None)
         return self._here if cluster is None else self._sites.get(str(cluster), str(cluster))
 
@@ -283,7 +283,7 @@ def _has_estimate(workload: Object) -> bool:
 
 
 def _name_of(workload: Object) -> str:
-    metadata = inside(workload, "metadata")
+    metadata = object_at(workload, "metadata")
     return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
@@ -321,7 +321,7 @@ def main() -> None:
     dispatcher = Dispatcher(KueueApi(given.api), HttpClient(given.url, token), sites, given.here, given.patience)
     while True:
         try:
-            dispatcher.look()
+            dispatcher.poll()
         except (UserError, msgspec.MsgspecError) as error:
             log.warning("%s", error)
         time.sleep(given.every)

@@ -205,7 +205,7 @@ class Engine:
         """Return a live job by its number as it is stored, changed or not."""
         return encode_job(self.parts.live.stored(number, self.parts.live.by_number[number]))
 
-    def everything(self) -> Iterator[tuple[int, bytes]]:
+    def all_stored_jobs(self) -> Iterator[tuple[int, bytes]]:
         """Return all live jobs as they are stored, with their numbers, and mark all as unchanged."""
         live = self.parts.live
         live.take_changes()

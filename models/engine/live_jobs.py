@@ -227,7 +227,9 @@ class LiveJobs:
             if job is None or not job.keeps_still:
                 del self._still[key]
             elif now >= (job.progress.suspended_at or 0.0) + RENEW_S:
-                self.alter(job, progress=job.progress.but(suspended_at=now, suspended_s=job.stood_s(now)))
+                self.alter(
+                    job, progress=job.progress.replaced(suspended_at=now, suspended_s=job.total_suspended_s(now))
+                )
 
     def leave(self, job: Job) -> None:
         """Remove a job."""

@@ -55,7 +55,7 @@ class SiteMethods:
         self.rows: dict[str, Rows] = {key: method.rows for key, method in every if method.rows is not None}
         self.per_job: dict[str, PerJob[Any]]
         self.per_job = {key: method.per_job for key, method in every if method.per_job is not None}
-        self.memory = Memory.together([Memory(settings.history, 0), *(method.memory for _, method in every)])
+        self.memory = Memory.longest_memory([Memory(settings.history, 0), *(method.memory for _, method in every)])
         """How much of the site's past the methods know together, with the history that they compare with."""
         self._forests = [method for _, method in every if isinstance(method, Boosted)]
         for forests in self._forests:
@@ -137,7 +137,7 @@ class SiteMethods:
         if context.layout is not None:
             table, earliest = context.state.table, dict[tuple[object, ...], float]()
             for place in np.flatnonzero(~np.isnan(starts)).tolist():
-                key = table.keys[table.seen().rows[place]]
+                key = table.keys[table.visible_rows().rows[place]]
                 assert key is not None
                 job = context.state.jobs[key]
                 like = (request_of(job), job.walltime, job.planned_run_s, max(job.ready, now))

@@ -160,7 +160,7 @@ def samples_of(state: SiteState, now: float) -> Samples:
         sets = (
             [float(job.counted_cpus) for job in jobs],
             [job.planned_run_s for job in jobs],
-            [now - (job.submit if job.began is None else job.began) for job in jobs],
+            [now - (job.submit if job.shifted_start is None else job.shifted_start) for job in jobs],
         )
         for index, values in enumerate(sets, first):
             kept = np.sort(np.array(values, np.float32))

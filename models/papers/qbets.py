@@ -251,7 +251,7 @@ class Qbets(WaitMethod):
         self._series = {}
         for category, first, misses in _decode_categories(saved):
             self._series[category] = _Series(first=first, misses=misses)
-        for row in self.rows.kept:
+        for row in self.rows.numbered:
             started = _decode_row(row.value)
             waited = (row.number, started.wait_s)
             for category in started.categories:

@@ -61,7 +61,7 @@ class Areas:
         """Return the area of a job."""
         return self.topology.areas[self._placed(_request(job))[0]]
 
-    def seen(self, job: Job, area: Area | None = None) -> Job:
+    def seen_in_area(self, job: Job, area: Area | None = None) -> Job:
         """Return the job as methods see it in its area or another one: a copy that shares its predictions."""
         other, request = copy(job), request_of(job)
         other.requested_cpus = job.cpus
@@ -80,7 +80,7 @@ class Areas:
     def enter(self, job: Job) -> None:
         """Add a job."""
         number = self._where[job.key] = self.area_of(job).number
-        self.states[number].enter(self.seen(job), _request(job))
+        self.states[number].enter(self.seen_in_area(job), _request(job))
 
     def leave(self, job: Job) -> None:
         """Remove a job."""
@@ -91,11 +91,11 @@ class Areas:
         """Update a job whose phase or request has changed."""
         number, before = self.area_of(job).number, self._where[job.key]
         if number == before:
-            self.states[number].replace(self.seen(job), _request(job))
+            self.states[number].replace(self.seen_in_area(job), _request(job))
             return
         source = self.states[before]
         source.leave(source.jobs[job.key])
-        self.states[number].enter(self.seen(job), _request(job), self._next_in(number, job.key))
+        self.states[number].enter(self.seen_in_area(job), _request(job), self._next_in(number, job.key))
         self._where[job.key] = number
 
     def _next_in(self, number: int, key: JobKey) -> JobKey | None:

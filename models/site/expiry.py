@@ -24,8 +24,8 @@ MIN_AGREEING_EVENTS = 32
 def due(job: Job) -> float:
     """Return when a job expires in its present phase, Unix seconds; this is far beyond any scheduler's limits."""
     if job.phase is Phase.RUNNING:
-        assert job.began is not None
-        return job.began + (MAX_WALLTIMES * job.limit_s + WEEK_S if job.limit_s else MAX_LIVE_S)
+        assert job.shifted_start is not None
+        return job.shifted_start + (MAX_WALLTIMES * job.limit_s + WEEK_S if job.limit_s else MAX_LIVE_S)
     if job.end is not None:
         return job.end + MAX_ENDED_S
     return (job.submit if job.start is None else job.start) + MAX_LIVE_S

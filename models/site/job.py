@@ -24,14 +24,14 @@ Finite = Annotated[float, Meta(ge=-1e12, le=1e12)]
 class _RareFields(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Fields that mostly have default values. It is stored as a map of the others, in one byte if it is empty."""
 
-    def but(self, **changes: Any) -> Self:
+    def replaced(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
 
 
 class Extras(_RareFields, frozen=True, omit_defaults=True, gc=False):
     """The rare fields of a request, and the scheduler's priority and pending reason; the fields are those of a submit.
 
-    >>> EXTRAS.but(qos="high").qos
+    >>> EXTRAS.replaced(qos="high").qos
     'high'
     """
 
@@ -52,9 +52,9 @@ class Extras(_RareFields, frozen=True, omit_defaults=True, gc=False):
     node_features: list[list[str]] | None = None
 
     @property
-    def again(self) -> "Extras":
+    def for_next_attempt(self) -> "Extras":
         """The extras of the next attempt, without the dependency and the scheduler's information."""
-        return EXTRAS if self is EXTRAS else self.but(dependency=None, priority=None, pending_reason=None)
+        return EXTRAS if self is EXTRAS else self.replaced(dependency=None, priority=None, pending_reason=None)
 
 
 class Progress(_RareFields, frozen=True, omit_defaults=True, gc=False):
@@ -107,7 +107,7 @@ def extras_of(submit: Any) -> Extras:
     if found == _USUAL:
         return EXTRAS
     extras = Extras(**dict(zip(_EXTRAS, found, strict=True)))
-    return extras.but(dependency=extras.dependency or None, pending_reason=extras.pending_reason or None)
+    return extras.replaced(dependency=extras.dependency or None, pending_reason=extras.pending_reason or None)
 
 
 def progress_at_start(start: Any, before: Progress) -> Progress:
@@ -116,7 +116,7 @@ def progress_at_start(start: Any, before: Progress) -> Progress:
     if given == (None, None, None):
         return before
     partition, nodes, gpus = given
-    return before.but(partition=partition, nodes=nodes, gpus=gpus)
+    return before.replaced(partition=partition, nodes=nodes, gpus=gpus)
 
 
 UNKNOWN_RUN_S = 3600.0
@@ -317,7 +317,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         return self.cpus if self.allocated is None or self.phase not in STARTED else self.allocated
 
     @property
-    def began(self) -> float | None:
+    def shifted_start(self) -> float | None:
         """The start, shifted by the time in suspension."""
         return self.start if self.start is None or self.progress is PROGRESS else self.start + self.progress.suspended_s
 
@@ -338,14 +338,14 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         """True if it is suspended and keeps its CPUs."""
         return self.phase is Phase.RUNNING and self.progress.suspended_at is not None
 
-    def stood_s(self, at: float) -> float:
+    def total_suspended_s(self, at: float) -> float:
         """Return the seconds in suspension until `at` (Unix seconds), all suspensions together."""
         since = self.progress.suspended_at
         return self.progress.suspended_s + (0.0 if since is None else max(at - since, 0.0))
 
     def ran_s(self, at: float) -> float:
         """Return the run time in seconds until `at` (Unix seconds), without suspensions."""
-        return 0.0 if self.start is None else max(at - self.start - self.stood_s(at), 0.0)
+        return 0.0 if self.start is None else max(at - self.start - self.total_suspended_s(at), 0.0)
 
     @property
     def ready(self) -> float:

@@ -104,15 +104,15 @@ class LearntJobs:
     def _forget(self) -> None:
         """Advance `forgotten_until` over the oldest rows, which the next merge drops."""
         first = self.rows.count - self._depth
-        for row in self.rows.kept:
+        for row in self.rows.numbered:
             if first - ROWS_PER_MERGE <= row.number < first:
                 self.state.forgotten_until = max(self.state.forgotten_until, _decode(row.value).until)
 
     def _merge(self) -> None:
         end = self.rows.count - self.rows.count % ROWS_PER_MERGE
-        merged = [row for row in self.rows.kept if end - self._depth <= row.number < end]
+        merged = [row for row in self.rows.numbered if end - self._depth <= row.number < end]
         self._merged = np.sort(np.concatenate([np.empty(0, np.uint64), *map(_jobs, merged)]))
-        recent = (job for row in self.rows.kept if row.number >= end for job in _jobs(row).tolist())
+        recent = (job for row in self.rows.numbered if row.number >= end for job in _jobs(row).tolist())
         self._recent = {*recent, *self.state.tail}
 
     def restore(self, state: LearntState, rows: Iterable[Row], count: int, oldest: int) -> None:

@@ -71,10 +71,10 @@ def _any_of(tokens: list[str]) -> _Found:
 
 
 def _all_of(tokens: list[str]) -> _Found:
-    found, counted = _one(tokens)
+    found, counted = _operand(tokens)
     while tokens and tokens[0] in ("&", "&&", ","):
         tokens.pop(0)
-        other, is_counted = _one(tokens)
+        other, is_counted = _operand(tokens)
         counted |= is_counted
         found = _checked(found | other if counted else {one | more for one, more in product(found, other)})
     return found
@@ -86,7 +86,7 @@ def _checked(found: _Found) -> _Found:
     return found
 
 
-def _one(tokens: list[str]) -> tuple[_Found, bool]:
+def _operand(tokens: list[str]) -> tuple[_Found, bool]:
     """Parse an operand; also return whether it has a count of nodes."""
     token = tokens.pop(0)
     if token in ("(", "["):

@@ -25,12 +25,12 @@ _QUEUE = frozenset({"Cleaning", "None", "Priority", "Resources", "WaitingForSche
 """Slurm's pending reasons for waiting in the queue."""
 
 
-def word_of(reason: str) -> str:
+def keyword_of(reason: str) -> str:
     """Return the keyword of a pending reason; Slurm's only sentence may contain blanks or underscores.
 
-    >>> word_of("ReqNodeNotAvail, UnavailableNodes:n1"), word_of("(QOSMaxCpuPerUserLimit)"), word_of("no_tape")
+    >>> keyword_of("ReqNodeNotAvail, UnavailableNodes:n1"), keyword_of("(QOSMaxCpuPerUserLimit)"), keyword_of("no_tape")
     ('ReqNodeNotAvail', 'QOSMaxCpuPerUserLimit', 'no_tape')
-    >>> word_of("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions")
+    >>> keyword_of("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions")
     'Nodes required for job are DOWN'
     """
     word = reason.split(",")[0].strip(" ()")
@@ -46,7 +46,7 @@ def is_own(reason: str) -> bool:
     >>> is_own("QOSMaxCpuPerUserLimit"), is_own("JobArrayTaskLimit"), is_own("Priority"), is_own("Elsewhere")
     (True, True, False, False)
     """
-    word = word_of(reason)
+    word = keyword_of(reason)
     return word in _OWN or LIMIT.match(word) is not None
 
 
@@ -56,7 +56,7 @@ def is_known(reason: str) -> bool:
     >>> is_known("QOSMaxCpuPerUserLimit"), is_known("Priority"), is_known("held for ada")
     (True, True, False)
     """
-    word = word_of(reason)
+    word = keyword_of(reason)
     return word in _OWN or word in _QUEUE or (word.endswith("Limit") and LIMIT.match(word) is not None)
 
 
@@ -80,7 +80,7 @@ def is_of_user_jobs(reason: str) -> bool:
 
 def _of_user(reason: str) -> str | None:
     """Return the resource that a per-user limit restricts; None for other reasons."""
-    limit = LIMIT.match(word_of(reason))
+    limit = LIMIT.match(keyword_of(reason))
     if limit is None or limit["minutes"]:
         return None
     of_one = limit["per"] == "PerUser" or (limit["of"], limit["scope"], limit["per"]) == ("Assoc", "Max", None)
@@ -93,7 +93,7 @@ def is_of_queue(reason: str) -> bool:
     >>> is_of_queue("QOSGrpCpuLimit"), is_of_queue("QOSGrpCPUMinutesLimit"), is_of_queue("QOSMaxCpuPerUserLimit")
     (True, False, False)
     """
-    limit = LIMIT.match(word_of(reason))
+    limit = LIMIT.match(keyword_of(reason))
     if limit is None or limit["minutes"]:
         return False
     return (limit["of"], limit["scope"]) == ("QOS", "Grp") and limit["what"].lower() in ("cpu", "node")

@@ -24,7 +24,7 @@ class Rows:
     >>> rows = Rows(2)
     >>> for value in (b"a", b"b", b"c"):
     ...     rows.append(value)
-    >>> [row.value for row in rows.kept], rows.oldest
+    >>> [row.value for row in rows.numbered], rows.oldest
     ([b'b', b'c'], 1)
     """
 
@@ -36,7 +36,7 @@ class Rows:
         self._new: list[bytes] = []
 
     @property
-    def kept(self) -> list[Row]:
+    def numbered(self) -> list[Row]:
         """The rows with their numbers, the oldest first. O(rows)."""
         return self._numbered(self.values)
 
@@ -70,7 +70,7 @@ class Rows:
         Raises:
             ValueError: the reader raised it; the number of the row is added.
         """
-        for row in self.kept:
+        for row in self.numbered:
             try:
                 yield reader(row.value)
             except ValueError as error:

@@ -125,7 +125,7 @@ class SiteState:
 
     def first_queued(self, most: int) -> list[Job]:
         """Return the first pending jobs among the visible ones (`models.site.seen`)."""
-        rows, keys = self.table.seen().rows, self.table.keys
+        rows, keys = self.table.visible_rows().rows, self.table.keys
         queued = rows[self.table.columns().phase[rows] == QUEUED][:most].tolist()
         return [self.jobs[key] for key in map(keys.__getitem__, queued) if key is not None]
 
@@ -193,7 +193,7 @@ class SiteState:
 
     def _count(self, job: Job, sign: int) -> None:
         phase = job.phase
-        since = job.began if phase in STARTED else job.submit
+        since = job.shifted_start if phase in STARTED else job.submit
         assert since is not None
         tasks = job.tasks_remaining
         counted = job.counted_cpus * tasks, micros(job.planned_run_s), micros(since), sign, tasks
@@ -222,7 +222,7 @@ class SiteState:
         run_s = job.expected_run_s
         cpus, start = job.cpus, 0.0
         if phase is Phase.RUNNING:
-            cpus, start = job.counted_cpus, job.began or 0.0
+            cpus, start = job.counted_cpus, job.shifted_start or 0.0
         ready = submit if eligible is None or eligible < submit else eligible
         code, priority_or_none = _PHASE_CODES.get(phase, DEAD), job.extras.priority
         priority = nan if priority_or_none is None else priority_or_none

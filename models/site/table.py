@@ -115,7 +115,7 @@ class LiveTable:
             self._view = Columns(*(rows[name] for name in Columns._fields))
         return self._view
 
-    def seen(self) -> VisibleRows:
+    def visible_rows(self) -> VisibleRows:
         """Return the visible rows: all live ones, or a sample of a long queue. O(rows), cached until the next event."""
         if self._seen is None:
             self._seen = see(self._marks[: len(self.keys)], self._waiting)
@@ -279,11 +279,11 @@ class SlotsByCode:
         changes = codes.changes, self._slots.changes
         if codes is not self._codes or changes != self._changes:
             self._codes, self._changes = codes, changes
-            found = map(self.one, codes.names)
+            found = map(self.slot_of, codes.names)
             self._found = np.array([self._nobody, *found, self._nobody], np.int64)
         return self._found
 
-    def one(self, name: str | None) -> int:
+    def slot_of(self, name: str | None) -> int:
         """Return the slot of one name."""
         slot = None if name is None else self._slots.get(name)
         return self._nobody if slot is None else self._first + slot

@@ -140,7 +140,7 @@ class Simulated(WaitMethod):
 
     def starts(self, context: SiteContext, now: float) -> Floats:
         """Return the start times of queued jobs that are ready, fit the site and are simulated, without future jobs."""
-        site, seen = self.site(context, now), context.state.table.seen()
+        site, seen = self.site(context, now), context.state.table.visible_rows()
         rows, first = np.unique(site.rows, return_index=True)
         starts_s, found = type(self).schedule(site.live, True)[first], np.full(len(seen.rows), np.nan)
         found[np.searchsorted(seen.rows, rows)] = np.where(np.isfinite(starts_s), now + starts_s, np.nan)
@@ -169,7 +169,7 @@ class Simulated(WaitMethod):
     def site(self, context: SiteContext, now: float) -> Site:
         """Return the site in the form for simulation, for many calls of `models.waits.schedules.wait_s`."""
         cpus, table = context.cpus, context.state.table
-        seen, places = table.seen(), np.empty((3, len(table)), np.int64)
+        seen, places = table.visible_rows(), np.empty((3, len(table)), np.int64)
         started, outran, waiting = _divide(table.records, seen.rows, float(now), cpus, places)
         on, late, waits = places[0, :started], places[1, :outran], places[2, :waiting]
         rows, outlived = seen.rows[waits], self._outlived(context, on[late], now)

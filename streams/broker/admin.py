@@ -221,7 +221,7 @@ def holder_of(settings: Settings, name: str) -> str | None:
 def refused(settings: KafkaSettings, operation: str, what: str) -> UserError:
     """Return the error for a missing permission."""
     verb = {"write": "write to"}.get(operation, operation)
-    return UserError(f"kafka at {settings.bootstrap}: {who(settings)} may not {verb} {what}; {PERMISSIONS}")
+    return UserError(f"kafka at {settings.bootstrap}: {client_identity(settings)} may not {verb} {what}; {PERMISSIONS}")
 
 
 @contextmanager
@@ -286,7 +286,7 @@ def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSetti
         if found := UNTRUSTED.search(str(known)):
             return f"{place}: its certificate is not trusted: {found[1]}; is ca_file the authority that signed it?"
     if isinstance(error, AuthorizationError):
-        return f"{place}: {who(settings)} may not do this: {error}; {PERMISSIONS}"
+        return f"{place}: {client_identity(settings)} may not do this: {error}; {PERMISSIONS}"
     if isinstance(error, UnknownBrokerIdError):
         return f"{place}: broker {error.args[0]} is not registered with all brokers yet; retry later"
     if not isinstance(error, KafkaTimeoutError):
@@ -309,7 +309,7 @@ def _refused(settings: KafkaSettings) -> str:
     if (starting := _starting(settings)) is not None:
         return starting
     login = f"this username, this password, {settings.mechanism} and " if settings.sasl else ""
-    return f"{_place(settings)}: {who(settings)} is refused; is it {login}{settings.security}?"
+    return f"{_place(settings)}: {client_identity(settings)} is refused; is it {login}{settings.security}?"
 
 
 def _starting(settings: KafkaSettings) -> str | None:
@@ -330,7 +330,7 @@ def _away(settings: KafkaSettings) -> str:
     return f"kafka: no broker answers at {settings.bootstrap}; {todo}"
 
 
-def who(settings: KafkaSettings) -> str:
+def client_identity(settings: KafkaSettings) -> str:
     """Describe the identity with which this client connects to the broker."""
     if settings.sasl:
         return f"user {settings.username!r}"

@@ -18,7 +18,7 @@ class Standstill:
         self._before: Any = None
         self._since = time.monotonic()
 
-    def look(self, unread: Mapping[Any, tuple[int | None, int]]) -> None:
+    def record_progress(self, unread: Mapping[Any, tuple[int | None, int]]) -> None:
         """Record the progress of the read.
 
         Args:
@@ -49,7 +49,7 @@ async def batches_to(
     """
     still = Standstill()
     while unread := {place: (at, end) for place, end in ends.items() if (at := await _position(consumer, place)) < end}:
-        still.look(unread)
+        still.record_progress(unread)
         yield await consumer.getmany(*unread, timeout_ms=POLL_MS, max_records=most)
 
 

@@ -57,7 +57,7 @@ def read_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Iter
         for place, end in ends.items()
         if (at := consumer.position(place, timeout_ms=POLL_MS)) is None or at < end
     }:
-        still.look(unread)
+        still.record_progress(unread)
         for place, batch in consumer.poll(timeout_ms=POLL_MS).items():
             yield from (message for message in batch if message.offset < ends[place])
 

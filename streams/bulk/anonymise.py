@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from models.records import AnyEvent
-from models.site.pending_reasons import is_known, word_of
+from models.site.pending_reasons import is_known, keyword_of
 from streams.errors import UserError, file_error
 from streams.sources.logs.fields import by_name
 
@@ -79,7 +79,7 @@ class Anonymiser:
             if field in KEPT or not value or (field == "state" and value in STATES):
                 return value
             if field == "pending_reason" and is_known(value):
-                return word_of(value)
+                return keyword_of(value)
             return self.name(kind, value)
         if isinstance(value, list):
             return [self._struct(one, kind) if isinstance(one, dict) else self._value(field, one) for one in value]

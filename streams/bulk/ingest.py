@@ -105,7 +105,7 @@ class PacedIterator(Iterator[T]):
         return max(self._seconds - self._at, 0.0) / self._speed if math.isfinite(self._speed) else None
 
 
-def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[float, T]]:
+def first_seconds(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[float, T]]:
     """Yield the steps of the first `seconds`."""
     for since_s, step in steps:
         if since_s > seconds:

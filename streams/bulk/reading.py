@@ -72,7 +72,7 @@ class Report(msgspec.Struct):
         return sum(file.events for file in self.files)
 
     @property
-    def lost(self) -> dict[str, int]:
+    def lost_records(self) -> dict[str, int]:
         """Counts of records that gave no event but should have, by reason."""
         skipped = {reason: parts.count for reason, parts in self.skipped.items()}
         return skipped | {what: count for what, count in self.left_out.items() if LOST.match(what)}
@@ -80,7 +80,7 @@ class Report(msgspec.Struct):
     @property
     def records(self) -> int:
         """Number of records in the files, including those without an event."""
-        return max(sum(file.records for file in self.files), sum(self.lost.values()))
+        return max(sum(file.records for file in self.files), sum(self.lost_records.values()))
 
     def skip(self, part: SkippedPart) -> None:
         """Count a part that was skipped."""

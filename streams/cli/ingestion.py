@@ -159,7 +159,7 @@ def ingest(
             begins = {source.site: source.begin for source in sources}
             known = _warn_of_known(settings, begins, [file.path.name for file in files if file.cursor is not None])
             end_s = math.inf if until is None else until * 3600
-            timed = ingesting.until(ingesting.timeline(sources, files), end_s)
+            timed = ingesting.first_seconds(ingesting.timeline(sources, files), end_s)
             timed = ingesting.without(timed, [source.guessed for source in sources if source.site in known])
             longest_s = max(source.seconds for source in sources)
             steps = paced = ingesting.PacedIterator(timed, pace, min(end_s, longest_s), sleep=stop.sleep)

@@ -165,14 +165,14 @@ def watch(
     the queue has one.
     """
     from streams.broker.admin import check_topics
-    from streams.client.blocking import each
+    from streams.client.blocking import iterate
     from streams.client.watch import json_line, kinds, late_s, line, records
 
     shown, waiting = 0, "Waiting for predictions; none received yet. Press Ctrl-C to stop."
     settings = settings_of(context)
     check_topics(settings, dict.fromkeys(kinds(settings, outcomes), "read"))
     following = records(settings, site, job, outcomes, None, from_beginning, warn)
-    with closing(each(following)) as found, warned_if_silent(waiting) as heard:
+    with closing(iterate(following)) as found, warned_if_silent(waiting) as heard:
         for record, message in found:
             heard()
             if as_json:

@@ -155,7 +155,7 @@ async def _now(look: Callable[[], T]) -> T:
     return look()
 
 
-def each(found: AsyncGenerator[T]) -> Generator[T]:
+def iterate(found: AsyncGenerator[T]) -> Generator[T]:
     """Yield the items of an asynchronous generator, blocking this thread."""
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(on_loop_error)

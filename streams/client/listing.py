@@ -114,7 +114,7 @@ def show_jobs(found: Sequence[SiteJobs]) -> None:
         sys.stdout.write("no pending jobs\n")
     running = [(of, job, job.start) for of in found for job in of.jobs if job.start is not None]
     show_listed("running", [(job.job, _running(of, job, start)) for of, job, start in running])
-    show_listed("why", _whys(waiting))
+    show_listed("why", _wait_reasons(waiting))
     show_listed("as of", [(of.site, _moment_of(of)) for of in found])
 
 
@@ -129,7 +129,7 @@ def _waiting(of: SiteJobs, job: LiveJob) -> list[str]:
     return [_cut(job.job, JOB_COLUMNS), _cut(of.site, SITE_COLUMNS), str(job.cpus), since, starts, by]
 
 
-def _whys(waiting: Sequence[tuple[SiteJobs, LiveJob]]) -> Iterator[tuple[str, str]]:
+def _wait_reasons(waiting: Sequence[tuple[SiteJobs, LiveJob]]) -> Iterator[tuple[str, str]]:
     """Yield the reasons of waits: those of a single job under its name, shared ones once under their site."""
     alone: dict[tuple[str, str], list[str]] = {}
     by_site: dict[tuple[str, str], list[str]] = {}
@@ -198,7 +198,7 @@ def show_ranking(ranking: Ranking) -> None:
     """Print the job, the ranking as a table, and below it each site's state, the reasons and the sites left out."""
     within_s = ranking.start_within_s
     deadline = "" if within_s is None else f", to start within {span(within_s)}"
-    sys.stdout.write(printable(understood(ranking.job) + deadline) + "\n")
+    sys.stdout.write(printable(parsed_request(ranking.job) + deadline) + "\n")
     if ranking.ranking:
         last = "response" if within_s is None else "in time"  # the response follows from the wait and the run time
         heads = ["site", "starts (UTC)", "wait", "90 % within", "run", last, "best"]
@@ -210,7 +210,7 @@ def show_ranking(ranking: Ranking) -> None:
     show_listed("left out", [(f"{out.site} {out.partition or ''}".strip(), out.reason) for out in ranking.left_out])
 
 
-def understood(job: JobRequest) -> str:
+def parsed_request(job: JobRequest) -> str:
     """Describe a job as it was parsed: `8 cpus and 2 gpus for 4h, memory 64G, partition gpu`."""
     words = counted(job.cpus, "cpu")
     if job.counted_gpus:

@@ -10,7 +10,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Submit
 from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.forest import Boosting
-from models.waits.boosted.forests import lesson
+from models.waits.boosted.forests import training_set
 from models.waits.boosted.prior import Prior, TrainingSet
 from streams.bulk.reading import read_log
 from streams.errors import UserError, file_error
@@ -42,7 +42,7 @@ def first_events(log: Path, jobs: int) -> Iterator[AnyEvent]:
             yield event
 
 
-def lesson_of(log: Path, jobs: int = JOBS) -> TrainingSet:
+def training_set_of(log: Path, jobs: int = JOBS) -> TrainingSet:
     """Build the training set from the first jobs of a log.
 
     Raises:
@@ -51,7 +51,7 @@ def lesson_of(log: Path, jobs: int = JOBS) -> TrainingSet:
     teachers = SourceSites()
     for event in first_events(log, jobs):
         teachers.take(event)
-    (found,) = teachers.lessons().values()  # a log without jobs is not read
+    (found,) = teachers.training_sets().values()  # a log without jobs is not read
     if len(found.weights) < LEAST_JOBS:
         raise UserError(f"{log}: {len(found.weights)} jobs left its queue; expected at least {LEAST_JOBS}")
     return found
@@ -80,7 +80,7 @@ class SourceSites:
         self._engines[site].apply(event)
         self._engines[site].take_changes()
 
-    def lessons(self) -> dict[str, TrainingSet]:
+    def training_sets(self) -> dict[str, TrainingSet]:
         """Return the training set of each site, from the jobs that left its queue."""
         return {site: _lesson(engine) for site, engine in self._engines.items()}
 
@@ -88,7 +88,7 @@ class SourceSites:
 def _lesson(engine: Engine) -> TrainingSet:
     method = engine.methods.waits["boosted"]
     assert isinstance(method, Boosted)
-    return lesson(method.learnt_rows())
+    return training_set(method.learnt_rows())
 
 
 def prior_of(lessons: Iterable[TrainingSet]) -> Prior:
@@ -100,10 +100,10 @@ def learnt_from(logs: Sequence[Path]) -> Prior:
     """Train a model on logs, in any order; they are read on all CPUs.
 
     Raises:
-        UserError: as `lesson_of`.
+        UserError: as `training_set_of`.
     """
     with ProcessPoolExecutor() as cores:
-        return prior_of(cores.map(lesson_of, sorted(logs)))
+        return prior_of(cores.map(training_set_of, sorted(logs)))
 
 
 def read_prior(path: Path) -> bytes:

@@ -11,7 +11,7 @@ from models.records import DeadLetter
 from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topic_messages import held
 from streams.broker.topics import Topics
-from streams.client.blocking import each
+from streams.client.blocking import iterate
 from streams.client.watch import Warn, follow
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
@@ -66,7 +66,7 @@ def coming_letters(settings: Settings, wanted: LetterFilter, warn: Warn) -> Gene
         UserError: See `read_letters`.
     """
     topic = _topic(settings)
-    with closing(each(follow(settings, {topic: letter_in}, None, False, warn))) as found:
+    with closing(iterate(follow(settings, {topic: letter_in}, None, False, warn))) as found:
         yield from (letter for letter, _ in found if wanted.includes(letter[0]))
 
 

@@ -50,7 +50,7 @@ def pretrain_on_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) 
     for event in stored_events(settings):
         teachers.take(event)
         on_event(event)
-    lessons = {site: found for site, found in teachers.lessons().items() if len(found.weights) >= MATURE_JOBS}
+    lessons = {site: found for site, found in teachers.training_sets().items() if len(found.weights) >= MATURE_JOBS}
     if not lessons:
         raise UserError(f"no site has {MATURE_JOBS} started jobs in Kafka yet; pass log files instead")
     return prior_of(lessons[site] for site in sorted(lessons)), sorted(lessons)

@@ -59,7 +59,7 @@ class Access:
         """Replace the tokens in force."""
         self._tokens = dict(tokens)
 
-    def who(self, connection: Connection) -> tuple[str, ServeToken] | None:
+    def authenticate(self, connection: Connection) -> tuple[str, ServeToken] | None:
         """Return the client's name and rights, by token, session or trusted proxy; None if not authenticated."""
         if (given := connection.headers.get("authorization")) is not None:
             return self.find(given)
@@ -105,12 +105,12 @@ class Access:
 
     def identify(self, connection: Connection) -> str:
         """Return the identity for rate limits: the token's name, else the address."""
-        found = self.who(connection)
+        found = self.authenticate(connection)
         return f"token {found[0]}" if found else f"address {address_of(connection.scope)}"
 
     def sight_of(self, connection: Connection) -> VisibleJobs:
         """Return the jobs that this request may see."""
-        found = self.who(connection)
+        found = self.authenticate(connection)
         if found is None:
             return VisibleJobs(everybody=not self.requires_token)
         return VisibleJobs(everybody=found[1].rights == "all", user=found[1].user)
@@ -133,7 +133,7 @@ class Access:
         """
         if not self.requires_token:
             return
-        found = self.who(connection)
+        found = self.authenticate(connection)
         if found is None:
             detail = "the token is missing or wrong; expected the header `Authorization: Bearer TOKEN`"
             raise NotAuthorizedException(detail=detail, headers={"WWW-Authenticate": "Bearer"})

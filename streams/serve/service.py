@@ -152,8 +152,8 @@ class Service:
         return SiteSummary(
             site=site,
             cpus=latest.site_cpus,
-            **_same(known, "speed max_cpus max_walltime"),
-            **_same(latest, "live made_at method as_of lag_messages lag_s"),
+            **_copied_fields(known, "speed max_cpus max_walltime"),
+            **_copied_fields(latest, "live made_at method as_of lag_messages lag_s"),
             updated_at=found.updated,
             queues=sorted({estimate.queue for estimate in found.estimates if estimate.queue is not None}),
             stale=self._cache.stale(site),
@@ -213,7 +213,9 @@ class Service:
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
         sites = [
-            SiteStatus(recent=answer.recent or None, baselines=_baselines(answer.weeks[-2:]), **_same(answer, same))
+            SiteStatus(
+                recent=answer.recent or None, baselines=_baselines(answer.weeks[-2:]), **_copied_fields(answer, same)
+            )
             for answer in answers
         ]
         in_order = [workers[name] for name in sorted(workers)]
@@ -224,7 +226,7 @@ class Service:
         questions = [records.SiteQuestion(id=new_id(), site=site, limit=0) for site in self._cache.sites]
         answers, unanswered = _split(await query_all(self._questions, questions), records.SiteAnswer)
         same = "site method degraded as_of weeks answers while_waiting"
-        sites = [SiteAccuracy(recent=answer.recent or None, **_same(answer, same)) for answer in answers]
+        sites = [SiteAccuracy(recent=answer.recent or None, **_copied_fields(answer, same)) for answer in answers]
         return AccuracyList(sites=sites, unanswered=unanswered)
 
     @property
@@ -252,7 +254,7 @@ def _baselines(weeks: Iterable[records.WeekAccuracy]) -> dict[str, float]:
     return found
 
 
-def _same(record: msgspec.Struct, names: str) -> dict[str, Any]:
+def _copied_fields(record: msgspec.Struct, names: str) -> dict[str, Any]:
     """Copy the fields of these names."""
     return {name: getattr(record, name) for name in names.split()}
 

@@ -194,7 +194,7 @@ async def accuracy(service: Served) -> AccuracyList:
 async def me(request: Request[Any, Any, State]) -> ClientIdentity:
     """The authenticated client: the name of the token, its rights, and whose jobs it may see."""
     access: Access = request.app.state.access
-    found = access.who(request)
+    found = access.authenticate(request)
     if found is None:
         return ClientIdentity(name=None, rights="all", user=None, session=False)
     name, token = found

@@ -65,7 +65,7 @@ class Watch(Collector):
         self.sent[event.kind] += 1
         self.newest = max(self.newest, event.time)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Check for new records, and periodically report the statistics."""
         now, records = self._clock(), self.records
         if records != self._records:
@@ -135,7 +135,7 @@ def run_source(settings: Settings, source: Source, watch: Watch, directory: Path
 
 def _watched(steps: Iterable[OutgoingEvent], watch: Watch) -> Iterator[OutgoingEvent]:
     for step in steps:
-        watch.look()
+        watch.poll()
         yield step
 
 

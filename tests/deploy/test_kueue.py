@@ -137,38 +137,38 @@ def test_the_best_cluster_is_nominated_and_later_the_next_one(cluster: Cluster) 
     cluster.add(workload("without"))
     found, service, clock = cluster.add(with_quota()), Service("birch", "alder"), Clock()
     looks = dispatcher(cluster, service, clock)
-    looks.look()
+    looks.poll()
     assert nominated(found) == ["worker2"] and nominated(cluster.objects["workloads"][0]) is None
     assert (service.asked[0].cpus, service.asked[0].gpus, service.asked[0].walltime) == (5, 3, 3600.0)
     assert found["status"]["admission"] == {"clusterQueue": "a100"}  # what Kueue applied stays
     assert [one["type"] for one in found["status"]["conditions"]] == ["QuotaReserved"]
     clock.now += 599.0
-    looks.look()
+    looks.poll()
     assert nominated(found) == ["worker2"]
     clock.now += 1.0
-    looks.look()
+    looks.poll()
     assert nominated(found) == ["worker2", "worker1"]
     assert CONDITION not in json.dumps(cluster.applied["a"][ADMISSION])  # it is not Kueue's
     found["status"]["clusterName"] = "worker2"
     asked = len(service.asked)
     clock.now += 600.0
-    looks.look()
+    looks.poll()
     assert len(service.asked) == asked
 
 
 def test_without_estimates_all_clusters_are_nominated(cluster: Cluster) -> None:
     found = cluster.add(with_quota())
-    dispatcher(cluster, Service(), Clock()).look()
+    dispatcher(cluster, Service(), Clock()).poll()
     assert nominated(found) == ["worker1", "worker2", "worker3"]
 
 
 def test_where_estimates_end_the_clusters_that_are_left_follow(cluster: Cluster) -> None:
     found, service, clock = cluster.add(with_quota()), Service("birch"), Clock()
     looks = dispatcher(cluster, service, clock)
-    looks.look()
+    looks.poll()
     service.ranked.clear()
     clock.now += 600.0
-    looks.look()
+    looks.poll()
     assert nominated(found) == ["worker2", "worker1", "worker3"]
 
 
@@ -178,8 +178,8 @@ def test_a_workload_that_is_refused_holds_up_no_other(cluster: Cluster, caplog: 
         cluster.add(with_quota(name) if name in "ab" else workload(name))
     cluster.refused |= {"a", "c"}
     looks = dispatcher(cluster, Service("birch"), Clock(), here="birch")
-    looks.look()
-    looks.look()
+    looks.poll()
+    looks.poll()
     _, b, _, d = cluster.objects["workloads"]
     assert nominated(b) == ["worker2"] and CONDITION in json.dumps(b) and CONDITION in json.dumps(d)
     assert [one.message.split(": ")[0] for one in caplog.records] == ["ml/a", "ml/c"]
@@ -193,7 +193,7 @@ def test_of_many_workloads_each_is_told_in_its_turn(cluster: Cluster, monkeypatc
         cluster.add(workload(name))
     for told in (2, 4, 5):
         clock.now += 10.0
-        looks.look()
+        looks.poll()
         assert sum(CONDITION in json.dumps(one["status"]) for one in cluster.objects["workloads"]) == told
 
 
@@ -211,25 +211,25 @@ def test_who_waits_is_told_when_it_starts(cluster: Cluster) -> None:
     def told() -> list[Object]:
         return [one for one in found["status"]["conditions"] if one["type"] == CONDITION]
 
-    looks.look()
+    looks.poll()
     (condition,) = told()
     assert condition["message"] == "about 2024-05-01 10:13 UTC, 90 % by 2024-05-01 10:53 UTC; 3 jobs ahead"
     check_condition(condition)
     service.start += 50.0
-    looks.look()
+    looks.poll()
     assert told() == [condition]  # that is little
     service.start += 50.0
-    looks.look()
+    looks.poll()
     (condition,) = told()
     assert condition["message"].startswith("about 2024-05-01 10:15")
     service.is_slow = True
-    looks.look()
+    looks.poll()
     assert told() == [condition]  # nobody answers
     service.is_slow = False
     found["status"]["conditions"].append(
         {"type": "Admitted", "status": "True", "reason": "Admitted", "lastTransitionTime": at(5)}
     )
-    looks.look()
+    looks.poll()
     assert not told()
 
 

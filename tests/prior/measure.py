@@ -18,7 +18,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Outcome, Submit
 from models.waits.boosted.prior import Prior, TrainingSet
-from streams.offline.pretraining import first_events, lesson_of, prior_of
+from streams.offline.pretraining import first_events, prior_of, training_set_of
 from tests.prior.months import lesson_of_months
 
 STRETCHES = ((1, 300), (301, 1000), (1001, 5000), (5001, 20_000))
@@ -83,7 +83,7 @@ def main() -> None:
     options = parser.parse_args()
     print("| log | jobs | zero | median | default without a prior | with it | bound of 0.9 held |\n|" + "---|" * 7)
     with ProcessPoolExecutor() as cores:
-        lessons = dict(zip(options.logs, cores.map(lesson_of, options.logs), strict=True))
+        lessons = dict(zip(options.logs, cores.map(training_set_of, options.logs), strict=True))
         made = lesson_of_months(cores)
         others = [[*(lesson for other, lesson in lessons.items() if other != log), made] for log in options.logs]
         for lines in cores.map(_measure, options.logs, [options.jobs] * len(others), others):

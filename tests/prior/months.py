@@ -47,7 +47,7 @@ def lesson_of_month(seed: int) -> TrainingSet:
     teachers = SourceSites()
     for event in events_of(seed):
         teachers.take(event)
-    (whole,) = teachers.lessons().values()
+    (whole,) = teachers.training_sets().values()
     count = len(whole.weights)
     few = np.sort(np.random.default_rng(seed).choice(count, min(TAUGHT, count), replace=False))
     targets = {aim: values[few] for aim, values in whole.targets.items()}

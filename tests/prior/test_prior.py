@@ -14,7 +14,7 @@ from models.waits.boosted.prior import FILE, SITE, Prior, shares
 from models.waits.boosted.submit_features import NAMES
 from streams.cli.app import main
 from streams.errors import UserError
-from streams.offline.pretraining import first_events, learnt_from, lesson_of
+from streams.offline.pretraining import first_events, learnt_from, training_set_of
 from tests.prior import months, moved, week_one
 from tests.prior.measure import errors_of, lines_of
 from tests.support.traces import made_trace
@@ -57,7 +57,7 @@ def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
 def test_a_lesson_is_the_jobs_that_left_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (methods, boosted):  # the package's prior may be of other features than the one that is made
         monkeypatch.delattr(module, "shipped")
-    lesson = lesson_of(made_trace(tmp_path / "one.swf", jobs=400), jobs=300)
+    lesson = training_set_of(made_trace(tmp_path / "one.swf", jobs=400), jobs=300)
     assert 200 < len(lesson.weights) <= 300 and set(lesson.weights) == {0.5, 1.0}
     assert lesson.features.shape[1] == len(NAMES)
     np.testing.assert_allclose(lesson.features[:, SITE], np.log2(65.0), rtol=1e-3)

@@ -5,7 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from models.waits.boosted.prior import FILE
-from streams.offline.pretraining import lesson_of, prior_of
+from streams.offline.pretraining import prior_of, training_set_of
 from tests.prior.months import lesson_of_months
 
 
@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("logs", nargs="+", type=Path)
     logs = sorted(parser.parse_args().logs)
     with ProcessPoolExecutor() as cores:
-        found = prior_of([*cores.map(lesson_of, logs), lesson_of_months(cores)])
+        found = prior_of([*cores.map(training_set_of, logs), lesson_of_months(cores)])
     FILE.write_bytes(found.encode())
     print(f"learnt from {found.jobs} jobs of {', '.join(log.name for log in logs)}, and made ones; {found.version}")
 

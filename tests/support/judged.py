@@ -16,7 +16,7 @@ def bound_exceeded(
 ) -> bool:
     """A job of which this was said waits for longer than the mark at this place; gives whether that is judged now."""
     known = said.table, said.kind, said.alone, said.weight, *quantiles.kept(user, queue, said.weight)
-    return bool(exceed(*known, *quantiles.learnt, place, quantiles.far))
+    return bool(exceed(*known, *quantiles.learnt, place, quantiles.max_scored_shift))
 
 
 def bounds_left(

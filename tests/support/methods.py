@@ -20,6 +20,6 @@ def taken_back(method: Method, other: M) -> M:
         assert other.per_job is not None
         other.per_job.restore(key, value)
     if method.rows is not None and other.rows is not None:
-        other.rows.restore(method.rows.kept, method.rows.count, method.rows.oldest)
+        other.rows.restore(method.rows.numbered, method.rows.count, method.rows.oldest)
     other.load(saved)
     return other

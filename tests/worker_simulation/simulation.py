@@ -202,7 +202,7 @@ def _patched(simulation: Simulation) -> Iterator[None]:
         patches.append(patch.object(SiteLoader, "_go_back", _going_back(simulation)))
     else:
         simulation.refused.update(_poisonous(simulation.messages))
-        patches.append(patch.object(CrashTracker, "suspects_nothing", False))
+        patches.append(patch.object(CrashTracker, "has_no_suspect", False))
         patches.append(patch.object(CrashTracker, "doing", _refusing(simulation.refused)))
         patches.append(patch.object(SiteLoader, "rebuild", _noting(simulation.refused)))
     started: list[Any] = []

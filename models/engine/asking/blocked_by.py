@@ -54,7 +54,7 @@ class BlockedBy:
         for job, jobs in _overdue(engine.context, now):
             since = self._overdue_since(job)
             if since is not None and self._has_room(job):
-                first = self._groups.get(group_of(job), _BlockedGroup(0.0, since, because(job)))
+                first = self._groups.get(group_of(job), _BlockedGroup(0.0, since, pending_reason(job)))
                 self._groups[group_of(job)] = _BlockedGroup(first.jobs + jobs, min(first.since, since), first.reason)
         if self._groups:
             for job in state.in_phase(Phase.RUNNING):
@@ -73,12 +73,12 @@ class BlockedBy:
             return blocked
         if self._overdue_since(job) is not None:
             if self._has_room(job):
-                return because(job)
+                return pending_reason(job)
             if expected_start is not None and expected_start <= self._now + AT_ONCE_S:
                 return OVERDUE
         if expected_start is None or expected_start > self._now + PROMISE_S:
             return None
-        return self.beside(job)
+        return self.blocked_reason(job)
 
     def _overdue_since(self, job: Job) -> float | None:
         """Return since when the predicted start of a job is overdue; None if it is not."""
@@ -98,7 +98,7 @@ class BlockedBy:
             self._vacant[number] = Vacancy(there.layout, there.state.table, self._now)
         return self._vacant[number].has_room(request_of(seen))
 
-    def beside(self, job: Job) -> str | None:
+    def blocked_reason(self, job: Job) -> str | None:
         """Explain why no start within minutes is predicted for a job: others of its user in its queue are blocked."""
         found = self._groups.get(group_of(job))
         if found is None or (job.user is None and job.account is None):
@@ -116,7 +116,7 @@ def group_of(job: Job) -> _Group:
     return job.user, job.account, job.queue
 
 
-def because(job: Job) -> str:
+def pending_reason(job: Job) -> str:
     """Return why a job is blocked: the scheduler's pending reason, if known."""
     reason = "" if job.extras.pending_reason is None else plainly(job.extras.pending_reason)
     return reason or UNKNOWN
@@ -142,7 +142,7 @@ def _overdue(context: SiteContext, now: float) -> Iterator[tuple[Job, float]]:
     """
     for view in context.views():
         table, free = view.state.table, view.cpus - view.state.totals(SITE, Phase.RUNNING).cpus
-        columns, (rows, stands_for, _) = table.columns(), table.seen()
+        columns, (rows, stands_for, _) = table.columns(), table.visible_rows()
         fits = (columns.phase[rows] == QUEUED) & (columns.cpus[rows] <= free)
         fits &= columns.ready[rows] + OVERDUE_S <= now
         for row, jobs in zip(rows[fits].tolist(), stands_for[fits].tolist(), strict=True):

@@ -8,11 +8,11 @@ import numpy as np
 
 from models.engine.asking.accuracy import _acted, recent, weeks, while_waiting
 from models.engine.asking.blocked_by import PROMISE_S, BlockedBy
-from models.engine.asking.partitions import considered, gpus_of, left_out, never, partition_states
+from models.engine.asking.partitions import considered, gpus_of, left_out, never_runs_reason, partition_states
 from models.engine.asking.pending import pending_reasons_of
 from models.engine.asking.state_text import NOT_LIVE, state_text
 from models.engine.asking.what_if import consider, low_confidence, unverified_requests
-from models.engine.asking.why import Orders, explained, why
+from models.engine.asking.why import Orders, explain_wait, explained
 from models.engine.declared import default_walltime
 from models.engine.engine import Engine
 from models.engine.events.job_arrays import is_row
@@ -109,7 +109,7 @@ def remaining_work_s(engine: Engine, now: float) -> float | None:
     if engine.context.cpus == 0:
         return None
     table = engine.context.state.table
-    columns, seen = table.columns(), table.seen()
+    columns, seen = table.columns(), table.visible_rows()
     rows = seen.rows
     ran_s = np.where(columns.phase[rows] == RUNNING, np.maximum(now - columns.start[rows], 0.0), 0.0)
     run_s = np.where(columns.planned_s[rows] > 0.0, columns.run_s[rows], 0.0)  # unknown run times count as no work
@@ -124,7 +124,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
         job.walltime = default_walltime(engine.context, job)
     (prediction,) = consider(engine, [job])
     prediction = _implausible(prediction, job, engine, now)
-    reason = never(engine, job)
+    reason = never_runs_reason(engine, job)
     unverified = list(unverified_requests(job, engine.context))
     doubts = (low_confidence(engine.context, prediction.bounds), *unverified)
     return WaitAnswer(
@@ -133,7 +133,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
         run_interval=prediction.run_interval,
         live=live_state(engine, gpus_of(engine.context)),
         site_cpus=engine.context.cpus,
-        why=why(engine, job, prediction) if question.why else None,
+        why=explain_wait(engine, job, prediction) if question.why else None,
         cannot_run=reason or msgspec.UNSET,
         left_out=(left_out(engine, job) if reason is None else {}) or msgspec.UNSET,
         recent=recent(engine),
@@ -148,7 +148,7 @@ def _implausible(prediction: WhatIfPrediction, job: Job, engine: Engine, now: fl
     wait_s = prediction.predicted_wait_s
     if wait_s is None or wait_s > PROMISE_S or (job.user is None and job.account is None):
         return prediction
-    doubt = BlockedBy(engine, now).beside(job)
+    doubt = BlockedBy(engine, now).blocked_reason(job)
     degraded = "; ".join(filter(None, (doubt, prediction.degraded))) or None
     return msgspec.structs.replace(prediction, degraded=degraded)
 
@@ -273,7 +273,7 @@ def passed(job: Job, bounds: Mapping[str, float] | None, now: float) -> float:
     return max((float(q) for q, bound_s in (bounds or {}).items() if now - job.ready > bound_s), default=0.0)
 
 
-def waits_unusually(engine: Engine, most: int) -> int:
+def count_overdue(engine: Engine, most: int) -> int:
     """Count how many of the `most` longest-pending jobs have exceeded their upper bound (`UNUSUAL`)."""
     method, lender, now = engine.settings.method, engine.settings.bounds, engine.time
     count = 0

@@ -12,7 +12,7 @@ from models.site.areas import Areas
 from models.site.job import EXTRAS, NO_LIMIT_S, REQUEST, Extras, Job, Phase
 from models.site.table import QUEUED, RUNNING
 from models.site.topology import ResourceRequest, Topology, cannot_run
-from models.waits.order.placement import lie
+from models.waits.order.placement import place_running_jobs
 from models.waits.order.room_kernels import in_use
 
 
@@ -26,7 +26,7 @@ def considered(question: WaitQuestion, now: float) -> Job:
     return Job("", 0, now, extras=EXTRAS if extras == EXTRAS else extras, **request)
 
 
-def never(engine: Engine, job: Job) -> str | None:
+def never_runs_reason(engine: Engine, job: Job) -> str | None:
     """Explain why a job can never run at the site; None if it can, or if the site has no topology."""
     topology = Topology.of(engine.context.capacity)
     if topology is None:
@@ -44,7 +44,7 @@ def left_out(engine: Engine, job: Job) -> dict[str, str]:
     if topology is None:
         return found
     for name in job.extras.partitions or ():
-        alone = Job("", 0, job.submit, **{**job.request, "extras": job.extras.but(partitions=[name])})
+        alone = Job("", 0, job.submit, **{**job.request, "extras": job.extras.replaced(partitions=[name])})
         reason = cannot_run(topology, alone) if name in topology.partitions else "there is no such partition"
         if reason is not None:
             found[name] = reason
@@ -115,7 +115,7 @@ def _free(areas: Areas, number: int, requests: list[ResourceRequest], now: float
         [layout.kind(request) for request in known],
         np.array([known[request] for request in requests], np.int64),
     )
-    free = holds - in_use(lie(layout, None, kinds, kind, np.zeros(len(requests)), holds))
+    free = holds - in_use(place_running_jobs(layout, None, kinds, kind, np.zeros(len(requests)), holds))
     free_there = np.maximum(np.rint(free[:, :2]), 0.0).astype(int)
     return {
         room.pool: (int(cpus), int(gpus))

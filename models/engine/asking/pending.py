@@ -1,7 +1,7 @@
 """Explain the scheduler's pending reasons in plain English."""
 
 from models.site.job import Job, Phase
-from models.site.pending_reasons import LIMIT, word_of
+from models.site.pending_reasons import LIMIT, keyword_of
 
 REASONS = {
     "Priority": "jobs of higher priority are ahead of it",
@@ -52,7 +52,7 @@ def plainly(reason: str) -> str:
     >>> plainly("ReqNodeNotAvail, UnavailableNodes:n1"), plainly("Elsewhere")
     ('nodes that it needs are down, drained or reserved', 'the reason of the scheduler is "Elsewhere"')
     """
-    word = word_of(reason)
+    word = keyword_of(reason)
     known = REASONS.get(word)
     if known is not None:
         return known

@@ -66,7 +66,7 @@ def _free(there: SiteContext) -> FreeNow:
     free_cpus = max(there.cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
     if there.layout is None:
         return FreeNow(free_cpus, free_cpus, "")
-    running = (there.everywhere.jobs[job.key].counted_cpus for job in there.state.in_phase(Phase.RUNNING))
+    running = (there.all_live_jobs.jobs[job.key].counted_cpus for job in there.state.in_phase(Phase.RUNNING))
     whole = len(there.layout.topology.areas) == 1
     return FreeNow(max(there.cpus - sum(running), 0), free_cpus, "" if whole else _names(there.layout.area.partitions))
 
@@ -87,7 +87,7 @@ class Order:
     """
 
     def __init__(self, state: SiteState, starts: Floats) -> None:
-        self._table, seen, columns = state.table, state.table.seen(), state.table.columns()
+        self._table, seen, columns = state.table, state.table.visible_rows(), state.table.columns()
         predicted = np.flatnonzero(~np.isnan(starts))
         order = predicted[np.argsort(starts[predicted], kind="stable")]
         rows = seen.rows[order]
@@ -158,7 +158,7 @@ def _number(there: SiteContext) -> int:
     return -1 if there.layout is None else there.layout.area.number
 
 
-def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
+def explain_wait(engine: Engine, job: Job, prediction: Prediction) -> Why:
     """Explain why a considered job would wait, and which changes would start it sooner.
 
     Costs a simulation of the queue, and one what-if query for each alternative, at most 12.
@@ -218,7 +218,7 @@ def _words(
         more = work_s is not None and remaining_s > max(MUCH_LONGER * work_s, AT_ONCE_S)
         less = work_s is not None and work_s > MUCH_LONGER * remaining_s
         line = _in_line(job, ahead, work_s, here.place) + (", but it may start beside them" if less else "")
-        return f"{line}; {here.words()}{_beside(fits, beside) if more else ''}"
+        return f"{line}; {here.words()}{_other_obstacles(fits, beside) if more else ''}"
     if fits:
         return f"{here.words()} and no job is ahead of it, but {beside}"
     if here.cpus >= wanted:
@@ -227,7 +227,7 @@ def _words(
     return f"no job is ahead of it; it requests {wanted} CPUs and {free}: running jobs must end first"
 
 
-def _beside(fits: bool, beside: str) -> str:
+def _other_obstacles(fits: bool, beside: str) -> str:
     """Return what a job waits for apart from the work ahead of it."""
     if fits:
         return f", but {beside}"

@@ -55,7 +55,7 @@ class EndHandler(AttemptHandler):
         """Handle the end of a job that is pending as far as known: it leaves the queue; its start may come later."""
         self._live.end_before_start(job, event.time)
         if event.state in INTERRUPTED:
-            job.progress = job.progress.but(interrupted=event.state)
+            job.progress = job.progress.replaced(interrupted=event.state)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended before its start event was received")
 
     def finish(self, job: Job, end: float, state: str | None) -> Iterator[Record]:

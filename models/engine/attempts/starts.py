@@ -69,7 +69,7 @@ class StartHandler(AttemptHandler):
         job.phase, job.start = Phase.UNCONFIRMED if doubtful else Phase.RUNNING, event.time
         job.unscored, job.requested = True, False
         if event.array is not None:
-            job.extras = EXTRAS.but(array=event.array)
+            job.extras = EXTRAS.replaced(array=event.array)
         self._predict_run(job)
         self._live.enter(job)
         return Anomaly("start_without_submit", f"job {event.job}: no submit event received")

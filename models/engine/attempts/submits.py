@@ -25,12 +25,12 @@ class SubmitHandler(AttemptHandler):
         """Handle the submission of a job or an array."""
         job = Job.of(event)
         if event.historical:
-            job.progress = job.progress.but(historical=True, old=event.old)
+            job.progress = job.progress.replaced(historical=True, old=event.old)
         if self._live.clock.too_late(event.time, self._parts.arrived):
             job.unscored = True
             yield Anomaly("late_submit", f"job {job.id}: submit is too late; its wait is neither scored nor learnt")
         elif event.late:
-            job.unscored, job.progress = True, job.progress.but(late=True)
+            job.unscored, job.progress = True, job.progress.replaced(late=True)
         if job.walltime is None:
             job.walltime = default_walltime(self._context, job)
         elif job.walltime > self._settings.max_walltime_s and not event.unlimited:
@@ -46,13 +46,13 @@ class SubmitHandler(AttemptHandler):
 
     def _submit_of_tasks(self, row: Job) -> Iterator[Record]:
         """Submit an array with started tasks: complete their requests, and exclude them from its row."""
-        tasks, gone = self._arrays.began(row.id), self._arrays.early.pop(row.id, 0)
+        tasks, gone = self._arrays.unsubmitted_tasks(row.id), self._arrays.early.pop(row.id, 0)
         if not tasks and not gone:
             return
         for task in tasks:
             self._fill_in(task, Job(task.id, task.attempt, row.submit, **row.request | {"extras": extras_of_task(row)}))
             yield Anomaly("submit_after_start", f"job {task.id}: submit event of its array came after its start")
-        row.progress, row.unscored = row.progress.but(tasks_gone=gone + len(tasks)), True
+        row.progress, row.unscored = row.progress.replaced(tasks_gone=gone + len(tasks)), True
         if not row.tasks_remaining:
             self._live.note_departure(row.key)
 
@@ -135,10 +135,10 @@ class SubmitHandler(AttemptHandler):
         self._ends.leave(job)
         self._observe(job, JobTransition.INTERRUPTED, event.time)
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
-        again.extras = again.extras.again
+        again.extras = again.extras.for_next_attempt
         if event.state is not None or event.historical:
             old = event.historical and job.progress.old
-            again.progress = PROGRESS.but(requeued=event.state, historical=event.historical, old=old)
+            again.progress = PROGRESS.replaced(requeued=event.state, historical=event.historical, old=old)
         yield from self._admit(again)
 
     def estimate_again(self) -> Iterator[Record]:

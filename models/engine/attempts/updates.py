@@ -63,7 +63,7 @@ class UpdateHandler(AttemptHandler):
         rare = _changes(event, RARE)
         if rare:
             rare |= {name: rare.get(name, getattr(job.extras, name)) or None for name in EMPTIED}
-            changes["extras"] = job.extras.but(**rare)
+            changes["extras"] = job.extras.replaced(**rare)
         if job.start is not None:
             changes |= _resized(job, event)
             changes.pop("eligible", None)  # its wait is over and published
@@ -78,13 +78,13 @@ class UpdateHandler(AttemptHandler):
         dependency = event.dependency if event.dependency is not None or event.eligible is None else ""
         if dependency is None or (not dependency and not depended):
             return
-        self._live.alter(job, extras=job.extras.but(dependency=dependency or None))
+        self._live.alter(job, extras=job.extras.replaced(dependency=dependency or None))
         if job.depends and not depended:
-            job.progress = job.progress.but(held=job.phase is Phase.HELD)
+            job.progress = job.progress.replaced(held=job.phase is Phase.HELD)
             self._landmarks.catch_up(job, self._live.clock.now)
             self._live.move(job, Phase.HELD)
         elif not job.depends and job.progress.held:
-            job.progress = job.progress.but(held=False)
+            job.progress = job.progress.replaced(held=False)
         elif not job.depends:
             self._enqueue(job, event.time if event.eligible is None else event.eligible)
 
@@ -108,7 +108,7 @@ class UpdateHandler(AttemptHandler):
             self._live.move(job, Phase.HELD)
             self._reestimates.dequeued_job(job, self._live.clock.now)
         else:
-            job.progress = job.progress.but(held=True)
+            job.progress = job.progress.replaced(held=True)
 
     def release(self, event: Release) -> Iterator[Record]:
         """Release a held job; it stays held while its dependency is unmet."""
@@ -119,7 +119,7 @@ class UpdateHandler(AttemptHandler):
         elif overtaken:
             yield stale(event)
         elif job.depends:
-            job.progress = job.progress.but(held=False)
+            job.progress = job.progress.replaced(held=False)
         else:
             self._enqueue(job, event.time)
 
@@ -134,7 +134,7 @@ class UpdateHandler(AttemptHandler):
         else:
             phase = Phase.SUSPENDED if event.releases else job.phase
             at = max(event.time, job.start)
-            self._live.alter(job, phase=phase, progress=job.progress.but(suspended_at=at))
+            self._live.alter(job, phase=phase, progress=job.progress.replaced(suspended_at=at))
             self._live.track_suspended(job)
             self._observe(job, JobTransition.SUSPENDED, event.time)
 
@@ -147,7 +147,7 @@ class UpdateHandler(AttemptHandler):
         elif overtaken:
             yield stale(event)
         else:
-            progress = job.progress.but(suspended_at=None, suspended_s=job.stood_s(event.time))
+            progress = job.progress.replaced(suspended_at=None, suspended_s=job.total_suspended_s(event.time))
             self._live.alter(job, phase=Phase.RUNNING, progress=progress)
             self._observe(job, JobTransition.RESUMED, event.time)
 
@@ -199,7 +199,7 @@ def _suspension_overtaken(job: Job, time: float) -> bool:
     """Return the same for suspensions and resumptions."""
     latest = job.progress.suspend_time
     if time > latest:
-        job.progress = job.progress.but(suspend_time=time)
+        job.progress = job.progress.replaced(suspend_time=time)
     return time < latest
 
 
@@ -220,5 +220,5 @@ def _resized(job: Job, event: Alter) -> dict[str, Any]:
         name: value for name, value in given.items() if value is not None and getattr(job.progress, name) is not None
     }
     if known:
-        changes["progress"] = job.progress.but(**known)
+        changes["progress"] = job.progress.replaced(**known)
     return changes

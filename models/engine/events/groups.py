@@ -43,7 +43,7 @@ class Groups:
         found, start = own, job.ready + (own.wait_s or 0.0)
         if own.wait_s is None:
             return own
-        for member in self._others(job):
+        for member in self._other_members(job):
             first = member.estimates.get(method)
             estimate = first if member.later is None or not again else member.later.estimate
             if estimate is not None and estimate.wait_s is not None and member.ready + estimate.wait_s > start:
@@ -51,7 +51,7 @@ class Groups:
                 found = _seen_from(job, member, estimate)
         return found
 
-    def _others(self, job: Job) -> list[Job]:
+    def _other_members(self, job: Job) -> list[Job]:
         """Return the other members that have not started."""
         members = self._members.get(job.extras.het_group or "", {})
         known = [(key, self._live.get(key)) for key in members]

@@ -41,7 +41,7 @@ class Arrays:
             if len(self.early) > MAX_EARLY:
                 del self.early[next(iter(self.early))]
 
-    def began(self, row: str) -> list[Job]:
+    def unsubmitted_tasks(self, row: str) -> list[Job]:
         """Return the running tasks of an array whose submission is missing."""
         return [job for job in self._live.unsubmitted() if job.extras.array == row]
 
@@ -49,8 +49,8 @@ class Arrays:
         """Start a task and return it. The row stays in its phase with one task less, and leaves with its last task."""
         task = task_of(row, event)
         task.phase, task.start, task.allocated = Phase.RUNNING, event.time, event.cpus
-        known = PROGRESS.but(historical=row.progress.historical, old=row.progress.old)
-        before = known.but(row=row.key) if scored else known
+        known = PROGRESS.replaced(historical=row.progress.historical, old=row.progress.old)
+        before = known.replaced(row=row.key) if scored else known
         task.progress = progress_at_start(event, before)
         task.run_s, task.planned_run_s, task.run_estimates = row.run_s, row.planned_run_s, dict(row.run_estimates)
         task.unscored = not scored
@@ -63,7 +63,7 @@ class Arrays:
     def lose(self, row: Job, **changes: object) -> None:
         """Remove one task from a row."""
         gone = row.progress.tasks_gone + 1
-        progress = row.progress.but(tasks_gone=gone, partition=None, nodes=None, gpus=None)
+        progress = row.progress.replaced(tasks_gone=gone, partition=None, nodes=None, gpus=None)
         self._live.alter(row, progress=progress, **changes)
         if row.tasks_remaining == 0:
             self._live.leave(row)
@@ -84,7 +84,7 @@ def task_of(row: Job, event: Start | Cancel) -> Job:
 
 def extras_of_task(row: Job) -> Extras:
     """Return the extras of a task of the row."""
-    return row.extras.but(array=row.id, array_size=None, array_limit=None, dependency=None, pending_reason=None)
+    return row.extras.replaced(array=row.id, array_size=None, array_limit=None, dependency=None, pending_reason=None)
 
 
 def scored_as(job: Job) -> Job:

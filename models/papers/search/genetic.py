@@ -136,7 +136,7 @@ def evolve(
         after = _judged(problem, 1, _first(problem, plan, founders))
         yield after
     while after.number < plan.generations:
-        children = bred(problem, after, plan.population - ELITE, plan.seed)
+        children = offspring(problem, after, plan.population - ELITE, plan.seed)
         after = _judged(problem, after.number + 1, [*after.ranked()[:ELITE], *children])
         yield after
 
@@ -155,7 +155,7 @@ def _first(problem: SearchProblem, plan: SearchPlan, founders: Iterable[Individu
     return individuals[: plan.population]
 
 
-def bred(problem: SearchProblem, parents: Generation, count: int, seed: int) -> list[Individual]:
+def offspring(problem: SearchProblem, parents: Generation, count: int, seed: int) -> list[Individual]:
     """Return `count` children, an even number, of parents that are drawn by their fitness."""
     dice = np.random.default_rng([seed, parents.number])
     fitness = np.array(fitnesses(parents.errors))

@@ -173,7 +173,7 @@ class Layout:
         for one in self._reservations:
             if not one.maintenance:
                 self.rooms += tuple(NodeGroup(place, one) for place in self._pools(one))
-        self.nodes = self._each()
+        self.nodes = self._room_nodes()
         self.kind = lru_cache(MAX_KNOWN)(self._kind)
         self.limits = lru_cache(MAX_KNOWN)(self._limits)
 
@@ -242,7 +242,7 @@ class Layout:
             and (limit.per == "all" or whose.get(limit.per) is not None)
         )
 
-    def wholly(self, by_node: bool = False) -> Floats:
+    def total_resources(self, by_node: bool = False) -> Floats:
         """Return the total resources of the rooms or (`by_node`) nodes, (rooms, resources), including down and reserved
         nodes.
         """
@@ -267,7 +267,7 @@ class Layout:
     def _node_of_each(self) -> Floats:
         return np.array([self.topology.node_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
 
-    def _each(self) -> Nodes | None:
+    def _room_nodes(self) -> Nodes | None:
         """Return the nodes of the rooms; None if there are too many."""
         counts = [
             self.topology.pools[place].nodes if one is None else self._taken(one, place) for place, one in self.rooms

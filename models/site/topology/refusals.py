@@ -54,7 +54,7 @@ def _reasons(topology: Topology, job: Job, request: ResourceRequest, partition: 
     yield from _of_all_nodes(topology, request, pools, name)
     for limit in topology.limits:
         if applies(limit, job.user, job.account, request, (name,)):
-            yield from _over(limit, request)
+            yield from _exceeded_resources(limit, request)
 
 
 def _of_reservation(topology: Topology, job: Job, request: ResourceRequest) -> Iterator[str]:
@@ -137,7 +137,7 @@ def applies(
     return limit.name == {"user": user, "account": account, "group": request.group}.get(limit.per)
 
 
-def _over(limit: Limit, request: ResourceRequest) -> Iterator[str]:
+def _exceeded_resources(limit: Limit, request: ResourceRequest) -> Iterator[str]:
     """Yield the resources of which the job alone exceeds the limit."""
     whose = {"all": "all jobs together", "user": "a user", "account": "an account", "group": "a group"}
     who = whose.get(limit.per, limit.per) if limit.name is None else f"{limit.per} {limit.name}"

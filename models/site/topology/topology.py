@@ -118,7 +118,7 @@ class Topology:
 
     def same_areas(self, other: "Topology") -> bool:
         """Return whether both have equal areas of the same size; down nodes, limits and reservations may differ."""
-        sizes, others = ([_alike(pool) for pool in one.pools] for one in (self, other))
+        sizes, others = ([_request_properties(pool) for pool in one.pools] for one in (self, other))
         mine, its = list(self._pools_of.items()), list(other._pools_of.items())
         return sizes == others and mine == its and self._usual == other._usual
 
@@ -245,7 +245,7 @@ class Topology:
         )
 
 
-def _alike(pool: Pool) -> tuple[Any, ...]:
+def _request_properties(pool: Pool) -> tuple[Any, ...]:
     """Return the properties of a pool that matter to requests, without the number of down nodes."""
     return pool.name, pool.nodes, pool.cpus, pool.gpus, pool.memory, pool.node_features
 

@@ -111,7 +111,7 @@ class Blend(WaitMethod):
         self._at_once = ImmediateStartModel(len(names) + QUANTILES)
         self._nothing = np.full((QUANTILES, len(names)), np.nan)  # estimates of experts without one
         self._published = QueuedEstimates(self.name)
-        self._learnt = self._what_was_learnt()
+        self._learnt = self._kernel_arrays()
         self.per_job = self._notes = PerJob(bytes, lambda value: check_note(value, self._quantiles.experts))
         """The `Note`s of queued jobs."""
 
@@ -134,8 +134,12 @@ class Blend(WaitMethod):
         registered. Bounds are available once `MIN_STARTED_JOBS` have started.
         """
         order = self._order.predict(job, context)
-        estimates = [self._points["qespera"].predict(job, context), order, self.site_policy.beside(job, context, order)]
-        forests = self._boosted.beside(job, context, order.wait_s)
+        estimates = [
+            self._points["qespera"].predict(job, context),
+            order,
+            self.site_policy.wait_by_policy(job, context, order),
+        ]
+        forests = self._boosted.estimate_given_schedule(job, context, order.wait_s)
         mixed = self._mixed(job, estimates, forests, context)
         estimate = self._estimate(mixed, forests, context, order)
         if mixed is not None:
@@ -185,7 +189,7 @@ class Blend(WaitMethod):
         may_be_alone = context.layout is not None and self._order.knows_run_times
         snapshot = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, code_of(job.queue))
         choice = self._guard.choose(snapshot.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
-        return snapshot.around(choice.wait_s, choice.most_s), choice
+        return snapshot.with_estimate(choice.wait_s, choice.most_s), choice
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
         """Adjust the estimates to the site's topology, where it is registered.
@@ -214,7 +218,9 @@ class Blend(WaitMethod):
         ]
         shares = {name: weights[name] for name in first} | {"others": 1.0 - math.fsum(weights[name] for name in first)}
         reason = ", ".join([f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005])
-        reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}{bound_of(order)}"
+        reason = (
+            f"mixed of {reason}{context.state.table.visible_rows().bound}{self._order.bound(context)}{bound_of(order)}"
+        )
         if forests is not None and forests.elsewhere:
             reason = f"{reason}; forests trained on other sites only"
         if context.history.count < MIN_STARTED_JOBS and (forests is None or snapshot.alone):
@@ -228,8 +234,8 @@ class Blend(WaitMethod):
 
     def _pass(self, now: float, context: SiteContext) -> None:
         """Advance the time: jobs that still queue beyond a mark exceed it."""
-        for time, key, place in self._deadlines.until(now):
-            job, value = context.everywhere.jobs.get(key), self._notes.get(key)
+        for time, key, place in self._deadlines.take_due(now):
+            job, value = context.all_live_jobs.jobs.get(key), self._notes.get(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue
             put_off, ready, watched, queue = HEAD.unpack_from(value)
@@ -237,14 +243,14 @@ class Blend(WaitMethod):
                 continue
             note = np.frombuffer(value, np.uint8), self._quantiles.experts
             kept = self._quantiles.kept(job.user, queue, MixtureSnapshot.weight_of(value))
-            far = self._quantiles.far
+            far = self._quantiles.max_scored_shift
             judged, waited_s = exceeded(*note, ready, watched, float(time), place, far, *kept, *self._learnt)
             if place in JUDGED:
                 self._guard.waited(waited_s)
             if not judged:
                 self._notes.put(key, HEAD.pack(put_off | 1 << place, ready, watched, queue) + value[HEAD.size :])
 
-    def _what_was_learnt(self) -> tuple[Any, ...]:
+    def _kernel_arrays(self) -> tuple[Any, ...]:
         """Arrays that the kernels read and update in place."""
         return *self._quantiles.learnt, *self._guard.learnt, *self._at_once.learnt
 
@@ -260,12 +266,18 @@ class Blend(WaitMethod):
             before = place if key == other else MARKS if key < other else 0
             faded, own = self._guard.begin_to_leave(wait_s, at, job.user) if known else (1.0, _NOBODY)
             note = np.frombuffer(value, np.uint8), self._quantiles.experts, ready, watched, float(reached), before
-            now = put_off if started else self._over(value, put_off, wait_s), known, float(wait_s), faded, own
+            now = (
+                put_off if started else self._exceeded_bounds(value, put_off, wait_s),
+                known,
+                float(wait_s),
+                faded,
+                own,
+            )
             kept = self._quantiles.kept(job.user, queue, MixtureSnapshot.weight_of(value))
             score_departure(*note, *now, *kept, *self._learnt)
         self._pass(at, context)
 
-    def _over(self, value: bytes, put_off: int, waited_s: float) -> int:
+    def _exceeded_bounds(self, value: bytes, put_off: int, waited_s: float) -> int:
         """Return, as bits, the deferred bounds that a cancelled job has exceeded at their current values."""
         found = 0
         for place in range(put_off.bit_length()):
@@ -353,7 +365,7 @@ class Blend(WaitMethod):
         for name, expert in self.parts.items():
             expert.load(found.experts[name])
         self._quantiles.state, self._at_once.learnt, self._guard.state = found.quantiles, found.at_once, found.guard
-        self._learnt = self._what_was_learnt()
+        self._learnt = self._kernel_arrays()
         noted = ((key, Note.decode(self._notes.get(key) or b"", self._quantiles.experts)) for key in self._notes)
         self._deadlines.restore(found.reached, ((key, note.deadlines) for key, note in noted))
 
@@ -365,7 +377,7 @@ def evidence(job: Job, context: SiteContext) -> float:
     """Return a job's weight as evidence: it shares one with its user's jobs in the queue at its submission."""
     if job.user is None:
         return 1.0
-    return 1.0 / (1.0 + context.everywhere.totals(("user", job.user), Phase.QUEUED).count)
+    return 1.0 / (1.0 + context.all_live_jobs.totals(("user", job.user), Phase.QUEUED).count)
 
 
 def consistent(at_once: float, bounds_s: Iterable[float]) -> float:

@@ -26,7 +26,7 @@ class Deadlines:
     >>> deadlines = Deadlines({("1", 0), ("2", 0)})
     >>> deadlines.add(("1", 0), [10.0])
     >>> deadlines.add(("2", 0), [20.0, 5.0])
-    >>> list(deadlines.until(7.0)), deadlines.reached[0]
+    >>> list(deadlines.take_due(7.0)), deadlines.reached[0]
     ([(5.0, ('2', 0), 1)], 7.0)
 
     Args:
@@ -51,7 +51,7 @@ class Deadlines:
         if (entry := _entry(key, [(at, place) for place, at in enumerate(times) if at >= begin])) is not None:
             self._timers.add(entry)
 
-    def until(self, now: float) -> Iterator[Deadline]:
+    def take_due(self, now: float) -> Iterator[Deadline]:
         """Yield and remove the deadlines before `now`, `MAX_TAKEN` at most. The others follow in the next calls."""
         end, taken = max(self.reached, (now, *_FIRST)), 0
         while (entry := self._timers.next_before(end)) is not None:

@@ -83,7 +83,7 @@ def count(
 
 
 @njit(cache=True)
-def wider(value: float, q: int, deficits: Floats, of_user: float) -> float:
+def adjusted_bound(value: float, q: int, deficits: Floats, of_user: float) -> float:
     """Return the upper bound of a burst's job, on the scale, adjusted by the deficits."""
     by_user = min(max(USER_WIDER * of_user, -USER_NARROWEST), WIDEST)
     by_all = min(WIDER * max(deficits[1, q] - BURST_DEFICIT, 0.0), WIDEST)

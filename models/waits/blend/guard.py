@@ -22,7 +22,7 @@ import numpy as np
 from models.arrays import Floats, Ints
 from models.kernels import njit
 from models.stored_values import check_alike
-from models.waits.blend.users import kept_of
+from models.waits.blend.users import user_state
 
 CHOICES = ("the mixture", "the experts' median", "the median with the baselines", "the two best")
 MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))
@@ -157,7 +157,7 @@ class Guard:
         state = self.state
         faded = math.exp(-max(at - state.at, 0.0) / MEMORY_S) if math.isfinite(state.at) else 1.0
         state.at, state.longest_s = max(state.at, at), max(state.longest_s, wait_s)
-        return faded, kept_of(state.users, user, _NOTHING.shape)
+        return faded, user_state(state.users, user, _NOTHING.shape)
 
     @property
     def learnt(self) -> tuple[Floats | Ints, ...]:

@@ -84,7 +84,7 @@ class MixtureState(NamedTuple):
     shift: Floats
 
     @classmethod
-    def nothing(cls, kinds: int, quantiles: int, experts: int) -> "MixtureState":
+    def empty(cls, kinds: int, quantiles: int, experts: int) -> "MixtureState":
         """Return the state before any job."""
         each, shape = (kinds, quantiles, experts), (kinds, quantiles)
         shift = np.zeros((2 * kinds - 1, quantiles))

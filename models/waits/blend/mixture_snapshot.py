@@ -63,7 +63,7 @@ class MixtureSnapshot(NamedTuple):
         """The experts' medians and the bounds, seconds: the input of `ImmediateStartModel`."""
         return np.asarray(inputs_of(self.table))
 
-    def around(self, wait_s: float, most_s: float) -> "MixtureSnapshot":
+    def with_estimate(self, wait_s: float, most_s: float) -> "MixtureSnapshot":
         """Return a copy with this estimate: the other bounds are on the right side of it, and none is over `most_s`."""
         if self.alone:
             wait_s = self.table.item(MEDIAN, BOUND)

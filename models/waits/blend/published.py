@@ -49,15 +49,15 @@ class QueuedEstimates:
 
     def starts(self, context: SiteContext, now: float) -> Floats:
         """Return the start times of the jobs in `seen`, Unix seconds; nan where a job has no bounds."""
-        rows, ready = context.state.table.seen().rows, context.state.table.columns().ready
+        rows, ready = context.state.table.visible_rows().rows, context.state.table.columns().ready
         waited_s = np.maximum(now - ready[rows], 0.0)
         waits_s = in_force(waited_s, _PROBABILITIES, self._bounds(context), MEDIAN)
         return np.asarray(ready[rows] + waits_s[:, MEDIAN])
 
     def _bounds(self, context: SiteContext) -> Floats:
         """Return the bounds of the jobs in `seen`, (seen, QUANTILES), cached until a job changes."""
-        table, jobs = context.state.table, context.everywhere.jobs
-        seen = table.seen()
+        table, jobs = context.state.table, context.all_live_jobs.jobs
+        seen = table.visible_rows()
         if self._read[0] is not seen:
             bounds: list[Iterable[float]] = []
             for row, phase in zip(seen.rows.tolist(), table.columns().phase[seen.rows].tolist(), strict=True):

@@ -14,10 +14,10 @@ from models.waits.blend.deficits import (
     NO_QUEUE,
     NOBODY,
     SUM,
+    adjusted_bound,
     aim,
     count,
     in_burst,
-    wider,
 )
 from models.waits.blend.mixture import MixedEstimate, MixtureState, follow, learn, mix, scaled, seconds, weights
 from models.waits.blend.mixture_snapshot import (
@@ -32,7 +32,7 @@ from models.waits.blend.mixture_snapshot import (
     MixtureSnapshot,
 )
 from models.waits.blend.schedule_share import first_schedule, is_near_mixture, score_schedule, share_of_median
-from models.waits.blend.users import kept_of
+from models.waits.blend.users import user_state
 
 STEPS = (0.044, 0.022, 0.07, 0.07)
 """Step of one job for the shift of each bound, on the scale. The median moves less, since its error counts too; the
@@ -93,7 +93,7 @@ class Quantiles:
         self._schedules = np.array([self._names.index(name) for name in schedules], np.int64)
         self._first = np.array([*prior, np.mean(prior)], np.float64)
         self._faded = 0.0, self._first
-        nothing = MixtureState.nothing(1 + KINDS, QUANTILES, len(self._names))
+        nothing = MixtureState.empty(1 + KINDS, QUANTILES, len(self._names))
         deficits = np.zeros((SUM + 1, QUANTILES))
         deficits[1, MEDIAN + 1 :] = BURST_DEFICIT
         self.state = QuantilesState(nothing, np.zeros(3), deficits, np.zeros((2, QUANTILES)), {}, {})
@@ -154,7 +154,7 @@ class Quantiles:
         return bool(is_near_mixture(self.state.schedule_errors))
 
     @property
-    def far(self) -> float:
+    def max_scored_shift(self) -> float:
         """Largest movement of a shift at which a bound is still scored before its job has left."""
         return FAR
 
@@ -169,8 +169,8 @@ class Quantiles:
         queue's.
         """
         if in_burst(weight):
-            return kept_of(self.state.users, user, NOBODY.shape), NO_QUEUE
-        return NOBODY, kept_of(self.state.queues, queue, NO_QUEUE.shape)
+            return user_state(self.state.users, user, NOBODY.shape), NO_QUEUE
+        return NOBODY, user_state(self.state.queues, queue, NO_QUEUE.shape)
 
     def bound_now(self, snapshot: MixtureSnapshot, place: int) -> float | None:
         """Return the bound with the current shift, seconds, if that has moved by `FAR` since; otherwise None."""
@@ -210,7 +210,7 @@ def _shift(shift: Floats, kind: int, weight: float, q: int) -> float:
 
 @njit(cache=True)
 def _bound_now(table: Floats, kind: int, weight: float, shift: Floats, q: int, far: float) -> float:
-    """Return the bound with the current shift, seconds, if that has moved by `far`; otherwise nan."""
+    """Return the bound with the current shift, seconds, if that has moved by `max_scored_shift`; otherwise nan."""
     moved = _shift(shift, kind, weight, q) - table[q, SHIFT]
     return seconds(scaled(table[q, BOUND]) + moved) if abs(moved) > far else np.nan
 
@@ -360,7 +360,7 @@ def _mix_all(
         table[q, SHIFT] = _shift(shift, kind, weight, q)
         value[q] += table[q, SHIFT]
         if q > MEDIAN:
-            value[q] = wider(value[q], q, deficits, bursts[0, q]) if in_burst(weight) else value[q] + queue[q]
+            value[q] = adjusted_bound(value[q], q, deficits, bursts[0, q]) if in_burst(weight) else value[q] + queue[q]
         if q == MEDIAN and alone:
             value[q] = table[q, schedule]
     low, middle, high, highest = value

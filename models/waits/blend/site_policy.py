@@ -64,7 +64,7 @@ class SitePolicy(Policy):
         nearer = self._compared[self.best.name] <= most * self._compared[ORDER]
         return self.compared >= MIN_TRIED_JOBS and nearer
 
-    def beside(self, job: Job, context: SiteContext, order: Estimate) -> Estimate:
+    def wait_by_policy(self, job: Job, context: SiteContext, order: Estimate) -> Estimate:
         """Return the wait of a job whose estimate by `order` is given; none where the order is closer."""
         if context.layout is not None:
             return TOPOLOGY
@@ -78,7 +78,7 @@ class SitePolicy(Policy):
         return estimate
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """Return what `beside` would return for each job."""
+        """Return what `wait_by_policy` would return for each job."""
         if context.layout is not None:
             return (TOPOLOGY for _ in jobs)
         if not self.is_nearer:

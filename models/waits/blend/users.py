@@ -13,7 +13,7 @@ USERS = 200
 K = TypeVar("K", str, int)
 
 
-def kept_of(users: dict[K, Floats], user: K | None, shape: tuple[int, ...]) -> Floats:
+def user_state(users: dict[K, Floats], user: K | None, shape: tuple[int, ...]) -> Floats:
     """Return a user's state and make it the latest; zeros of this shape for a new user, or for None."""
     found = None if user is None else users.pop(user, None)
     found = np.zeros(shape) if found is None else found

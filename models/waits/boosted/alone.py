@@ -39,7 +39,7 @@ class BoostedAlone(Boosted):
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Predict the wait, and its quantiles; none before the first training is done if there is no prior."""
-        return self._estimate(self.beside(job, context, self._order.predict(job, context).wait_s))
+        return self._estimate(self.estimate_given_schedule(job, context, self._order.predict(job, context).wait_s))
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """Note the features of an old job. No training begins for old jobs."""

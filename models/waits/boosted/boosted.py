@@ -107,7 +107,7 @@ class Boosted(WaitMethod):
         self._prior, fit = prior, _Fit(self.parameters, prior)
         self._aims = fit.aims
         self._unread: str | None = None  # reason if a stored prior cannot be used
-        self._others = None if prior is None else Forests.of_others(prior, fit.aims, NAMES)
+        self._others = None if prior is None else Forests.prior_estimates(prior, fit.aims, NAMES)
         return fit
 
     def start_from(self, prior: Prior | None, may_change: bool = False) -> None:
@@ -127,7 +127,9 @@ class Boosted(WaitMethod):
         self.training.restart_with(self._starting_from(prior))
         self._notes.put(_PRIOR, encoded)
 
-    def beside(self, job: Job, context: SiteContext, simulated_s: float | None) -> ForestsSnapshot | None:
+    def estimate_given_schedule(
+        self, job: Job, context: SiteContext, simulated_s: float | None
+    ) -> ForestsSnapshot | None:
         """Note a job and return the forests' estimate, given its wait in a simulated schedule, in seconds.
 
         None before the first training is done where there is no prior.
@@ -155,7 +157,7 @@ class Boosted(WaitMethod):
         return singles, prior_values
 
     def consider(self, job: Job, context: SiteContext, simulated_s: float | None) -> ForestsSnapshot | None:
-        """Return what `beside` would return for a hypothetical job."""
+        """Return what `estimate_given_schedule` would return for a hypothetical job."""
         return self._snapshot(self.features(job, context, simulated_s).astype(np.float32), context)
 
     def features(self, job: Job, context: SiteContext, simulated_s: float | None) -> Stored:

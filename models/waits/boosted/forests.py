@@ -102,7 +102,7 @@ class Forests:
         self._layout = np.array(self._logarithmic), np.array(points), np.array(outward, np.int64), len(self._below)
 
     @classmethod
-    def of_others(cls, prior: Prior, aims: Iterable[Target], names: Sequence[str]) -> "Forests":
+    def prior_estimates(cls, prior: Prior, aims: Iterable[Target], names: Sequence[str]) -> "Forests":
         """Return the prior's estimates alone, for a site without jobs."""
         return cls({aim: Forest.empty(names) for aim in aims}, 0, TrainingRange(names, {}), prior)
 
@@ -249,7 +249,7 @@ def _smaller(parameters: Boosting) -> Boosting:
     return msgspec.structs.replace(parameters, trees=trees, leaves=leaves)
 
 
-def lesson(rows: TrainingRows) -> TrainingSet:
+def training_set(rows: TrainingRows) -> TrainingSet:
     """Return the data of these jobs for the training of a prior for other sites."""
     return TrainingSet(
         rows.features, {aim: _to_scale(aim.scale, rows.waits) for aim in (*POINT, *QUANTILES)}, rows.weights

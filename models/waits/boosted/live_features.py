@@ -103,7 +103,7 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: F
 
     O(live jobs), for those in `seen` (`models.site.seen`).
     """
-    seen, queue, cpus = table.seen(), table.code("queue", job.queue), float(job.cpus)
+    seen, queue, cpus = table.visible_rows(), table.code("queue", job.queue), float(job.cpus)
     if queue == NO_NAME and job.queue is not None:
         queue = _NEW_QUEUE
     work, user = cpus * job.planned_run_s, table.code("user", job.user)
@@ -116,7 +116,7 @@ def queued_features(rows: Ints, table: LiveTable, now: float, site_cpus: int, ou
 
     O(running jobs · log running jobs), and O(live jobs) for each row.
     """
-    seen = table.seen()
+    seen = table.visible_rows()
     _queued_features(rows, seen.rows, seen.stands_for, table.records, float(now), float(max(site_cpus, 1)), out)
 
 

@@ -58,7 +58,7 @@ def add_use(use: UsageSinceSort, user: int, account: int, cpu_s: float) -> None:
 
 
 @njit(cache=True)
-def people_later(people: DecayedUsage, use: UsageSinceSort, passed_s: float, held: Ints, runs: Ints) -> DecayedUsage:
+def usage_after(people: DecayedUsage, use: UsageSinceSort, passed_s: float, held: Ints, runs: Ints) -> DecayedUsage:
     """Return the usage after `passed_s` seconds, with the CPUs and jobs that users then hold. Resets `use`."""
     users, accounts = _faded(people.users, use.users, passed_s), _faded(people.accounts, use.accounts, passed_s)
     use.users[:], use.accounts[:] = 0.0, 0.0

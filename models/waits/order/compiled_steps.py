@@ -219,7 +219,7 @@ def refuse(
         due: jobs that could have started, as places in the queue, in their order.
         in_rooms: whether the site has a topology, and so reports its queues' limits.
         by_score: whether the order is the learned one, to which the places belong.
-        looks: how many times each counts, see `looks_of`.
+        looks: how many times each counts, see `refusal_weight`.
     """
     full, over = are_full(queued, running, limits), are_over(queued, people, limits)
     counts, queue_counts, in_queue = learnt.counts, learnt.queue_counts, held_in(running, len(limits.queues))

@@ -31,7 +31,7 @@ from models.waits.order.pair_preference import Preference, SavedPreference
 from models.waits.order.placement import nodes_of
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.schedule import Limits
-from models.waits.order.site_view import CandidateJob, Columns, SiteView, UsageTotals, look, looks_of, with_job
+from models.waits.order.site_view import CandidateJob, Columns, SiteView, UsageTotals, refusal_weight, view_of, with_job
 from models.waits.order.usage import SavedUsage, Usage
 from models.waits.order.withdrawals import SavedWithdrawals, Withdrawals
 
@@ -55,7 +55,7 @@ class RunsSeen(msgspec.Struct, array_like=True):
         self.run_s = kept * self.run_s + run_s
 
     @property
-    def known(self) -> bool:
+    def has_accurate_run_times(self) -> bool:
         """True if predicted run times are accurate; also until jobs have ended."""
         return self.off_s <= MOST_OFF * self.run_s
 
@@ -91,7 +91,7 @@ class PrioritiesSeen(msgspec.Struct, array_like=True):
         self.agreeing = kept * self.agreeing + higher
 
     @property
-    def trusted(self) -> bool:
+    def follows_priorities(self) -> bool:
         """True if jobs start in the order of their priorities; also until some have not."""
         return self.agreeing >= MIN_AGREEING * self.pairs
 
@@ -144,7 +144,7 @@ class LearntOrder(WaitMethod):
     @property
     def knows_run_times(self) -> bool:
         """True if the run times predicted for the last jobs were nearly right."""
-        return self._runs.known
+        return self._runs.has_accurate_run_times
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""
@@ -152,15 +152,18 @@ class LearntOrder(WaitMethod):
         if found is not None and not found.by_pieces:
             return self._estimate_of(job, context, found)
         ordered = self.ordered(context, job.submit)
-        self._see_refused(ordered, context, looks_of(job))
+        self._see_refused(ordered, context, refusal_weight(job))
         return self._estimate(job, context, ordered)
 
     def _foretell(self, job: Job, context: SiteContext) -> SimulatedStart:
         """Simulate the job's start in one compiled call, for `predict`; it can decline, to be done in steps."""
         now = job.submit
         columns = Columns.of(context, now, self._sums, self.preference)
-        new, whole = CandidateJob.of(job, context, now, self._sums, self.preference), context.state.table.seen().whole
-        settled, trusted = now >= self._last_end + SETTLED_S, self._priorities.trusted
+        new, whole = (
+            CandidateJob.of(job, context, now, self._sums, self.preference),
+            context.state.table.visible_rows().whole,
+        )
+        settled, trusted = now >= self._last_end + SETTLED_S, self._priorities.follows_priorities
         return SimulatedStart(*foretell(columns, self._learnt, new, whole, trusted, settled))
 
     @property
@@ -173,7 +176,7 @@ class LearntOrder(WaitMethod):
     def notice(self, job: Job, context: SiteContext) -> None:
         """Count the jobs that could have started and have not, at the submission of an old job."""
         if job.submit >= self._last_end + SETTLED_S:
-            self._see_refused(self.ordered(context, job.submit), context, looks_of(job))
+            self._see_refused(self.ordered(context, job.submit), context, refusal_weight(job))
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """Return the wait of each; jobs with the same submission time share one snapshot of the site."""
@@ -184,8 +187,8 @@ class LearntOrder(WaitMethod):
 
     def ordered(self, context: SiteContext, now: float) -> OrderedQueue:
         """Return the site and the order of its queue `now` (Unix seconds), for many calls of `ahead`."""
-        sight = look(context, now, self._sums, self.preference, self._runs.known)
-        return OrderedQueue.of(sight, self.preference, self._limits(context.cpus), self._priorities.trusted)
+        sight = view_of(context, now, self._sums, self.preference, self._runs.has_accurate_run_times)
+        return OrderedQueue.of(sight, self.preference, self._limits(context.cpus), self._priorities.follows_priorities)
 
     def _limits(self, cpus: int) -> Limits:
         return self.limits.limits(cpus)._replace(queues=self.queue_limits.limits(cpus))
@@ -197,7 +200,7 @@ class LearntOrder(WaitMethod):
     def starts(self, context: SiteContext, now: float) -> Floats:
         """Return the start times of queued jobs that are ready, fit the site and are simulated, without future jobs."""
         rows, starts_s = self.ordered(context, now).starts()
-        seen = context.state.table.seen()
+        seen = context.state.table.visible_rows()
         found = np.full(len(seen.rows), np.nan)
         found[np.searchsorted(seen.rows, rows)] = np.where(np.isfinite(starts_s), now + starts_s, np.nan)
         return found
@@ -218,13 +221,15 @@ class LearntOrder(WaitMethod):
             return Estimate(None, "order: it never starts within its users' limits")
         where = f"place {found.place + 1} of {found.queued + 1} by the learnt order, {found.running} running jobs"
         reason = f"order: {where}, run times by {context.runtimes.name}"
-        reason += context.state.table.seen().bound + self.bound(context) + (CUT_SHORT if found.cut_short else "")
+        reason += (
+            context.state.table.visible_rows().bound + self.bound(context) + (CUT_SHORT if found.cut_short else "")
+        )
         return Estimate(max(found.start_s - (job.ready - job.submit), 0.0), reason)
 
     def bound(self, context: SiteContext) -> str:
         """Note that the area's nodes are simulated by pool, as a suffix of a reason; else empty."""
         layout = context.layout
-        if layout is None or (self._runs.known and nodes_of(layout, context.state.table) is not None):
+        if layout is None or (self._runs.has_accurate_run_times and nodes_of(layout, context.state.table) is not None):
             return ""
         return f"; its {layout.area.nodes:,} nodes are simulated by pool"
 
@@ -244,7 +249,7 @@ class LearntOrder(WaitMethod):
             limits_of_others = (is_of_user_cpus, is_of_user_jobs, is_of_queue)
             elsewhere = BlockedMask(*(_waiting(sight, due, context, but_for) for but_for in limits_of_others))
             seen, in_rooms = (sight.queued, sight.running, sight.people, sight.cpus), sight.rooms is not None
-            by_score = not self._priorities.trusted
+            by_score = not self._priorities.follows_priorities
             refuse(due, ordered.simulated, *seen, ordered.limits, self._learnt, elsewhere, in_rooms, by_score, looks)
 
     def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
@@ -267,7 +272,7 @@ class LearntOrder(WaitMethod):
         """
         if withdrawn and (job.phase is not Phase.QUEUED or at < job.ready):
             return
-        others = 0 if job.user is None else context.everywhere.totals(("user", job.user), Phase.QUEUED).tasks
+        others = 0 if job.user is None else context.all_live_jobs.totals(("user", job.user), Phase.QUEUED).tasks
         tasks = job.tasks_remaining
         self._sums.withdrawals.see(job.user, at - job.ready, withdrawn, tasks / (tasks + others), tasks)
 
@@ -282,7 +287,7 @@ class LearntOrder(WaitMethod):
         if job.counted_cpus > context.cpus:
             return
         if job.queue is not None:
-            self.queue_limits.begin(job.queue, self.preference.places.one(job.queue))
+            self.queue_limits.begin(job.queue, self.preference.places.slot_of(job.queue))
         columns = Columns.of(context, job.start, self._sums, self.preference)
         named = job.queue is not None
         higher, lower = see_start(columns, self._learnt, row, job.counted_cpus, named, is_task)
@@ -291,7 +296,9 @@ class LearntOrder(WaitMethod):
     def _started_in_rooms(self, job: Job, row: int, context: SiteContext, is_task: bool) -> None:
         """Learn from a start at a site that reports its topology."""
         assert job.start is not None
-        sight = look(context, job.start, self._sums, self.preference, self._runs.known, as_queued=row)
+        sight = view_of(
+            context, job.start, self._sums, self.preference, self._runs.has_accurate_run_times, as_queued=row
+        )
         if job.counted_cpus > context.cpus or sight.rooms is None:
             return
         queued, people, started = sight.queued, sight.people, int(np.searchsorted(sight.rows, row))
@@ -316,7 +323,7 @@ class LearntOrder(WaitMethod):
             self._runs.see(job.expected_run_s, job.ran_s(end))
         for usage, name in ((self._sums.users, job.user), (self._sums.accounts, job.account)):
             if name is not None:
-                usage.add(name, job.counted_cpus, job.start + job.stood_s(end), end)
+                usage.add(name, job.counted_cpus, job.start + job.total_suspended_s(end), end)
 
     def save(self) -> bytes:
         """Serialize the learned state; 21 kB at most, for a queue of any length."""

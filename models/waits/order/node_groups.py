@@ -12,7 +12,7 @@ from models.site.table import LiveTable
 from models.site.topology import ResourceRequest, request_of
 from models.site.topology.layout import Layout, Nodes, RequestKind
 from models.waits.order.order_features import QueuedJobs, RunningJobs
-from models.waits.order.placement import distinct, in_parts, lie, stacked
+from models.waits.order.placement import distinct, in_parts, place_running_jobs, stacked
 from models.waits.order.pooled import Jobs, PoolTimeline, ReportedLimits, may_start, schedule_rooms
 from models.waits.order.room_kernels import PlacedJobs
 from models.waits.order.schedule import Limits
@@ -103,7 +103,7 @@ def see_rooms(
         counted,
     )
     world = _world(layout, nodes, kinds, now)
-    taken = lie(layout, nodes, kinds, kind, columns.start[on], world.holds[0])
+    taken = place_running_jobs(layout, nodes, kinds, kind, columns.start[on], world.holds[0])
     declared = _declared(layout, kinds, counts, counted[: len(on)], kind[: len(on)])
     tiers = np.array([one.tier for one in kinds], np.int64)[kind[len(on) :]]
     return NodeGroups(layout, nodes, requests, world, jobs, taken, declared, counts, tiers)
@@ -136,7 +136,7 @@ def with_queued(rooms: NodeGroups, job: Job, queued: QueuedJobs) -> NodeGroups:
         )
         declared = declared._replace(take=np.concatenate((declared.take, one.counted[None])))
     if len(counts) > len(rooms.counts):
-        most = _most(layout, counts)
+        most = _count_limits(layout, counts)
         held = np.zeros(most.shape)
         held[: len(declared.held)] = declared.held
         declared = declared._replace(most=most, held=held)
@@ -174,7 +174,7 @@ def _world(layout: Layout, nodes: Nodes | None, kinds: Sequence[RequestKind], no
     return PoolTimeline(begins, holds, demand, in_parts(layout, nodes, kinds), numbers)
 
 
-def _most(layout: Layout, counts: Counts) -> Floats:
+def _count_limits(layout: Layout, counts: Counts) -> Floats:
     """Return the maximum of each count, (counts, 5)."""
     found = np.full((len(counts), 5), np.inf)
     for (number, _), place in counts.items():
@@ -193,4 +193,4 @@ def _declared(
     for column in counted.T:
         counts_here = column >= 0
         np.add.at(held, column[counts_here], take[kind[counts_here]])
-    return ReportedLimits(_most(layout, counts), held, take)
+    return ReportedLimits(_count_limits(layout, counts), held, take)

@@ -18,10 +18,10 @@ MAX_PLACES = 40_000  # maximum of an area's nodes times its live jobs for a simu
 def nodes_of(layout: Layout, table: LiveTable) -> Nodes | None:
     """Return the nodes of an area, if its live jobs are placed on single nodes; None if pools are used as a whole."""
     nodes = layout.nodes
-    return None if nodes is None or len(nodes.room) * len(table.seen().rows) > MAX_PLACES else nodes
+    return None if nodes is None or len(nodes.room) * len(table.visible_rows().rows) > MAX_PLACES else nodes
 
 
-def lie(
+def place_running_jobs(
     layout: Layout, nodes: Nodes | None, kinds: Sequence[RequestKind], kind: Ints, start: Floats, holds: Floats
 ) -> PlacedJobs:
     """Place running jobs in the rooms or on the nodes; O(jobs · rooms).
@@ -34,9 +34,9 @@ def lie(
         holds: the current capacity of the rooms.
     """
     demand, parts = stacked(layout, nodes, [one.running for one in kinds]), in_parts(layout, nodes, kinds)
-    places, begun = layout.wholly()[None], np.arange(len(start))
+    places, begun = layout.total_resources()[None], np.arange(len(start))
     if nodes is not None:
-        down = np.where(holds > 0.0, 0.0, layout.wholly(by_node=True))
+        down = np.where(holds > 0.0, 0.0, layout.total_resources(by_node=True))
         places, begun = np.stack((holds, down)), np.argsort(start, kind="stable")
     shares = occupied(places, demand, parts, kind, begun)
     return PlacedJobs(shares, np.zeros((0, shares.shape[1])), kind, demand, demand)
@@ -85,7 +85,7 @@ class Vacancy:
         kinds = [layout.kind(table.requests[code]) for code in codes.tolist()]
         self._layout, self._nodes = layout, nodes_of(layout, table)
         holds = layout.timeline(now, by_node=self._nodes is not None).holds[0]
-        self._free = holds - in_use(lie(layout, self._nodes, kinds, kind, columns.start[on], holds))
+        self._free = holds - in_use(place_running_jobs(layout, self._nodes, kinds, kind, columns.start[on], holds))
 
     def has_room(self, request: ResourceRequest) -> bool:
         """Return True if a job with this request fits, without regard to the queue."""

@@ -14,7 +14,7 @@ from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
 from models.site.topology.layout import fit, fit_parts
 from models.waits.order.room_kernels import PlacedJobs, add_job, add_to, fill_rest, fill_taken, reduce_ahead, reduce_to
-from models.waits.order.schedule import GRAIN, MAX_WORK, Limits, flow, is_over
+from models.waits.order.schedule import GRAIN, MAX_WORK, Limits, fluid_starts, is_over
 from models.waits.schedules import insert, remove
 
 MAX_HEADS = 4
@@ -160,7 +160,7 @@ def schedule_rooms(
     for place in range(len(line)):
         pending[jobs.kind[line[place]]] += 1
     shares, room = np.empty(rooms), np.empty((rooms, resources))
-    never = _never(holds, demand, parts)
+    never = _unplaceable_kinds(holds, demand, parts)
     shadows, ends_at = np.empty(MAX_HEADS), np.empty(MAX_HEADS)
     claims, extras = np.empty((MAX_HEADS, rooms, resources)), np.empty((MAX_HEADS, rooms, resources))
     groups = np.empty(MAX_HEADS, np.int64)
@@ -236,7 +236,7 @@ def schedule_rooms(
         if work + spent[0] * cells > MAX_WORK:
             rest_of = line[waiting[:count]]
             flowing = np.full(len(rest_of), np.inf)
-            flow(flowing, np.arange(count), jobs.cpus[rest_of], jobs.run_s[rest_of], now, max(busy, held.sum()))
+            fluid_starts(flowing, np.arange(count), jobs.cpus[rest_of], jobs.run_s[rest_of], now, max(busy, held.sum()))
             for number in range(count):
                 if not never[jobs.kind[rest_of[number]]]:
                     starts[waiting[number]] = flowing[number]
@@ -277,7 +277,7 @@ def may_start(world: PoolTimeline, jobs: Jobs, running: PlacedJobs, declared: Re
 
 
 @njit(cache=True)
-def _never(holds: Floats, demand: Floats, parts: Ints) -> Flags:
+def _unplaceable_kinds(holds: Floats, demand: Floats, parts: Ints) -> Flags:
     """Return the kinds of jobs that fit at no time, even alone, (kinds,)."""
     most, shares = holds[0].copy(), np.empty(holds.shape[1])
     for time in range(1, len(holds)):

@@ -11,7 +11,7 @@ import numpy as np
 
 from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
-from models.waits.order.aging import GROWTH, Aging, UsageSinceSort, add_use, people_later, reordered
+from models.waits.order.aging import GROWTH, Aging, UsageSinceSort, add_use, reordered, usage_after
 from models.waits.order.order_features import DecayedUsage, QueuedJobs, RunningJobs
 from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.schedules import insert, remove, reservation
@@ -113,7 +113,7 @@ def schedule(
     account = np.concatenate((running.account, line.account))
     limit_s = np.concatenate((running.planned_s, line.planned_s))  # the planned run time; the planned end once it runs
     queue, in_queue = np.concatenate((running.queue, line.queue)), held_in(running, len(limits.queues))
-    most_long, long_s = long_of(limits.queues)
+    most_long, long_s = long_job_limit(limits.queues)
     long, in_long = np.concatenate((running.whole_s, line.planned_s)) > long_s, held_by_long(running, long_s)
     for job in range(first):
         held[user[job]] += cpus[job]
@@ -187,7 +187,7 @@ def schedule(
         if count == 0 or len(ends) == 0 or only_now:
             return starts, False
         if work > MAX_WORK:
-            flow(starts, waiting[:count], line.cpus, line.run_s, now, site_cpus)
+            fluid_starts(starts, waiting[:count], line.cpus, line.run_s, now, site_cpus)
             return starts, True
         until = ends[0][0] * (1.0 + GRAIN)
         while len(ends) > 0 and ends[0][0] <= until:
@@ -204,14 +204,14 @@ def schedule(
         if now >= reorder_s:
             for job in releases[:run]:
                 add_use(use, user[job], account[job], cpus[job] * (now - ordered))
-            people = people_later(people, use, now - ordered, held, runs)
+            people = usage_after(people, use, now - ordered, held, runs)
             waiting[:count] = reordered(aging, waiting[:count], now, people)
             _least(line, waiting[:count], fewest, shortest)
             ordered, reorder_s = now, now * GROWTH
 
 
 @njit(cache=True)
-def flow(starts: Floats, waiting: Ints, cpus: Ints, run_s: Floats, now: float, site_cpus: int) -> None:
+def fluid_starts(starts: Floats, waiting: Ints, cpus: Ints, run_s: Floats, now: float, site_cpus: int) -> None:
     """Set the starts of waiting jobs as if their work used all CPUs, one job after the other."""
     ahead = 0.0
     for job in waiting:
@@ -241,7 +241,7 @@ def held_in(running: RunningJobs, places: int) -> Ints:
 
 
 @njit(cache=True, nogil=True)
-def long_of(queues: Floats) -> tuple[float, float]:
+def long_job_limit(queues: Floats) -> tuple[float, float]:
     """Return the CPUs that long jobs may hold, and the planned run time above which they are long; infinity for no
     limit.
 
@@ -281,7 +281,7 @@ def are_over(queued: QueuedJobs, people: DecayedUsage, limits: Limits) -> Flags:
 def are_full(queued: QueuedJobs, running: RunningJobs, limits: Limits) -> Flags:
     """Return for each queued job whether a limit of its queue, or that of long jobs, blocks it now."""
     found, in_queue = np.empty(len(queued.cpus), np.bool_), held_in(running, len(limits.queues))
-    most_long, long_s = long_of(limits.queues)
+    most_long, long_s = long_job_limit(limits.queues)
     in_long = held_by_long(running, long_s)
     for job in range(len(found)):
         place = queued.queue[job]

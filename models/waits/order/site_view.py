@@ -83,7 +83,7 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, context: SiteContext, now: float, sums: UsageTotals, preference: Preference) -> "Columns":
         """Return the columns of a site as it is."""
-        table, seen, (users, accounts, withdrawals) = context.state.table, context.state.table.seen(), sums
+        table, seen, (users, accounts, withdrawals) = context.state.table, context.state.table.visible_rows(), sums
         return cls(
             float(now),
             context.cpus,
@@ -101,7 +101,7 @@ class Columns(NamedTuple):
         )
 
 
-def look(
+def view_of(
     context: SiteContext, now: float, sums: UsageTotals, preference: Preference, by_node: bool, as_queued: int = -1
 ) -> SiteView:
     """Take a snapshot of a site, O(live jobs) for those in `seen` (`models.site.seen`).
@@ -110,7 +110,7 @@ def look(
         by_node: whether to use single nodes, where a site reports few enough.
         as_queued: the row of a running job to treat as if it still queued; -1 for none.
     """
-    table, seen = context.state.table, context.state.table.seen()
+    table, seen = context.state.table, context.state.table.visible_rows()
     columns = Columns.of(context, now, sums, preference)
     rows, stands_for, tasks, on, queued, running, people = seen_by(columns, as_queued)
     rooms = None
@@ -230,12 +230,12 @@ class CandidateJob(NamedTuple):
             float(job.walltime or run_s),
             float(now - job.ready),
             user or (0 if job.user is None else len(table.names("user")) + 1),
-            sums.users.slots.one(job.user),
+            sums.users.slots.slot_of(job.user),
             account or (0 if job.account is None else len(table.names("account")) + 1),
-            sums.accounts.slots.one(job.account),
-            preference.places.one(job.queue),
+            sums.accounts.slots.slot_of(job.account),
+            preference.places.slot_of(job.queue),
             np.nan if priority is None else priority,
-            looks_of(job),
+            refusal_weight(job),
         )
 
 
@@ -244,7 +244,7 @@ MOST_LOOKS = 1000
 not outweigh all others."""
 
 
-def looks_of(job: Job) -> int:
+def refusal_weight(job: Job) -> int:
     """Return the weight of a refusal at a job's submission: the number of its tasks.
 
     An array counts as often as if its tasks were submitted one by one, since each of their starts counts too.

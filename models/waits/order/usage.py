@@ -73,7 +73,7 @@ class Usage:
         """Return the usage of each name, (names, half-lives), in CPU-seconds decayed to `now`; 0 for unregistered
         names.
         """
-        return np.asarray(used_by(np.array([*map(self.slots.one, names)], np.int64), self.table, float(now)))
+        return np.asarray(used_by(np.array([*map(self.slots.slot_of, names)], np.int64), self.table, float(now)))
 
     def saved(self) -> SavedUsage:
         """Return the state; 30 bytes a name."""

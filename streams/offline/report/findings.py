@@ -162,7 +162,7 @@ def _left_out(report: Report) -> list[str]:
 
 def losses(report: Report) -> list[str]:
     """Warn, in a sentence, if too many records gave no event for the rest to be reliable."""
-    lost = report.lost
+    lost = report.lost_records
     count, records = sum(lost.values()), report.records
     if not count or count <= MAX_LOST * records:
         return []
@@ -258,7 +258,7 @@ def _worth(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[st
     sentences.append(_in_all(ours, method, breakdowns[rule], rule))
     sentences += _bound(ours)
     for rival in rivals:
-        sentences += _beside(breakdowns[rival], rival, ours, method)
+        sentences += _compare_external(breakdowns[rival], rival, ours, method)
     return sentences + _losses(ours, breakdowns[rule], rule)
 
 
@@ -304,7 +304,7 @@ def _bound(ours: Breakdown) -> list[str]:
     return [f"{100 * held:.0f} % of the jobs started within its bound for {100 * promised:.0f} %: {judged}{by_burst}."]
 
 
-def _beside(theirs: Breakdown, rival: str, ours: Breakdown, method: str) -> list[str]:
+def _compare_external(theirs: Breakdown, rival: str, ours: Breakdown, method: str) -> list[str]:
     """Compare an external estimator on the jobs that it has an estimate for."""
     same = ours.beside.get(rival)
     if same is None or not same.jobs:

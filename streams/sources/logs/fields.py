@@ -58,7 +58,7 @@ def known(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def whole(text: str, field: str, most: int = MAX_COUNT) -> int:
+def natural_number(text: str, field: str, most: int = MAX_COUNT) -> int:
     """A whole number from 0."""
     if len(text) <= 20 and text.isdecimal() and text.isascii() and (value := int(text)) <= most:
         return value
@@ -195,7 +195,7 @@ def object_of(text: str, found: str | None = None, expected: str = "an object in
         raise BadRecord(None, found or repr(text[:MAX_SHOWN]), expected) from None
 
 
-def inside(found: object, *names: str) -> Object:
+def object_at(found: object, *names: str) -> Object:
     """Return the object at this path; empty if there is none."""
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None

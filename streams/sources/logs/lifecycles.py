@@ -36,7 +36,7 @@ class JobLifecycle(msgspec.Struct, array_like=True):
 
     Attributes:
         phase: pending (`bare`: without its request), held, running, suspended, or left with a possible
-            duplicate record (`gone`).
+            duplicate record (`end_before_duplicate`).
         attempt: number of the attempt.
         tasks: of an array, the number of tasks that have not started.
         task: if an array's size is missing, the task that has the name of the whole array.
@@ -129,7 +129,9 @@ class LifecycleTracker:
         self._forget(job)
         return events
 
-    def gone(self, job: str, time: float, state: str, make_submit: MakeSubmit = no_submit) -> list[AnyEvent]:
+    def end_before_duplicate(
+        self, job: str, time: float, state: str, make_submit: MakeSubmit = no_submit
+    ) -> list[AnyEvent]:
         """End a job as `end`, but expect a later duplicate record."""
         if self.phase(job) == GONE:
             return []

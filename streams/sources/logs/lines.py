@@ -179,13 +179,13 @@ class LineReader:
 
     def _begin(self, place: LinePosition | None) -> None:
         if place is not None and place.inode:  # else nothing was there yet
-            self._go_on(place)
+            self._reopen(place)
         elif self._files.is_file:
             self._enter(self._files.named())
         elif first := next(iter(self._files.listed()), None):
             self._enter(first)
 
-    def _go_on(self, place: LinePosition) -> None:
+    def _reopen(self, place: LinePosition) -> None:
         """Open the file of a place and seek there; if it is gone, report it and start with the oldest later file."""
         files = self._files.listed()
         if self._files.is_file:

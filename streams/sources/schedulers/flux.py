@@ -67,7 +67,7 @@ def request(jobspec: object) -> dict[str, Any]:
         return {}
     totals = {"node": 0, "core": 0, "gpu": 0}
     _add(totals, jobspec.get("resources"), 1, 0)
-    system = fields.inside(jobspec, "attributes", "system")
+    system = fields.object_at(jobspec, "attributes", "system")
     duration, dependencies = system.get("duration"), system.get("dependencies")
     duration = None if isinstance(duration, bool) or not isinstance(duration, int | float) else duration
     limit = float(duration or 0.0)
@@ -79,7 +79,7 @@ def request(jobspec: object) -> dict[str, Any]:
         unlimited=True if duration == 0 else None,
         queue=fields.name_of(system.get("queue")),
         account=fields.name_of(system.get("bank")) or fields.name_of(system.get("project")),
-        executable=fields.name_of(fields.inside(system, "job").get("name")),
+        executable=fields.name_of(fields.object_at(system, "job").get("name")),
         dependency=_dependencies(dependencies),
     )
 
@@ -113,13 +113,13 @@ def _dependencies(found: object) -> str | None:
 
 def allocation(allocated: object) -> dict[str, Any]:
     """Return a job's allocation (R) as fields of a `start`; missing values are omitted."""
-    groups = fields.inside(allocated, "execution").get("R_lite")
+    groups = fields.object_at(allocated, "execution").get("R_lite")
     nodes = cores = gpus = 0
     for group in groups if isinstance(groups, list) else ():
-        children = fields.inside(group, "children")
+        children = fields.object_at(group, "children")
         ranks, core, gpu = (
             fields.numbers_in(text) if isinstance(text, str) else 0
-            for text in (fields.inside(group).get("rank"), children.get("core"), children.get("gpu"))
+            for text in (fields.object_at(group).get("rank"), children.get("core"), children.get("gpu"))
         )
         nodes, cores, gpus = nodes + ranks, cores + ranks * core, gpus + ranks * gpu
     found = {"cpus": cores, "nodes": nodes, "gpus": gpus}

@@ -25,9 +25,9 @@ from streams.sources.logs.fields import (
     in_turn,
     job_of,
     name_of,
+    natural_number,
     object_of,
     seconds_of,
-    whole,
 )
 from streams.sources.logs.lifecycles import GONE, QUEUED
 from streams.sources.logs.log_source import LogSource, Records
@@ -93,7 +93,7 @@ class Record(NamedTuple):
         """The record of a line of text."""
         return cls(kind, {name: parts[place] for name, place in PLACES[kind].items()})
 
-    def where(self, name: str) -> str:
+    def field_location(self, name: str) -> str:
         """Describe a field for error messages: its name and, in a text record, its number."""
         label = name.removesuffix("_number").replace("_", " ")
         return label if self.is_json else f"field {PLACES[self.kind][name] + 1} ({label})"
@@ -149,7 +149,7 @@ class GridEngineRecords(Records):
 
     def new_job(self, record: Record) -> list[AnyEvent]:
         """Convert the submission of a job."""
-        job = job_of(record.of["job_number"], record.where("job_number"))
+        job = job_of(record.of["job_number"], record.field_location("job_number"))
         return self.lifecycles.submit(self._submit(job, _time(record, "submission_time"), record.of))
 
     def job_log(self, record: Record) -> list[AnyEvent]:
@@ -157,7 +157,7 @@ class GridEngineRecords(Records):
         at, event = _time(record, "event_time"), record.of["event"]
         if record.of["pe_taskid"] not in NO_TASK:
             return self.leave_out("tasks of parallel jobs")
-        whole(record.of["job_number"], record.where("job_number"))
+        natural_number(record.of["job_number"], record.field_location("job_number"))
         if event in ("pending", "sent"):
             return self.leave_out(f"job_log: {event}")
         job, array = self._job(record)
@@ -170,7 +170,7 @@ class GridEngineRecords(Records):
             events = self.lifecycles.start(Start(site=self.site, time=at, job=job), make_submit)
         elif event == "finished":
             runs = self.lifecycles.phase(job) not in (None, QUEUED, GONE)
-            events = self.lifecycles.gone(job, at, "unknown", make_submit) if runs else []
+            events = self.lifecycles.end_before_duplicate(job, at, "unknown", make_submit) if runs else []
         elif event == "deleted":
             events = self.lifecycles.cancel(job, at)
             self.lifecycles.forget(job)
@@ -188,7 +188,7 @@ class GridEngineRecords(Records):
             return self.leave_out("tasks of parallel jobs")
         if run["exit_status"] in RUNS_ON:
             return self.leave_out("records of runs that continue")
-        whole(run["job_number"], record.where("job_number"))
+        natural_number(run["job_number"], record.field_location("job_number"))
         submission, started, ended = (
             _time(record, name, unknown=True) for name in ("submission_time", "start_time", "end_time")
         )
@@ -198,9 +198,9 @@ class GridEngineRecords(Records):
             return self.leave_out("runs that never started")
         job, array = self._job(record)
         if not submission and self.lifecycles.phase(job) is None:
-            raise BadRecord(record.where("submission_time"), run["submission_time"], "Unix seconds")
+            raise BadRecord(record.field_location("submission_time"), run["submission_time"], "Unix seconds")
         if not ended:
-            raise BadRecord(record.where("end_time"), run["end_time"], "Unix seconds")
+            raise BadRecord(record.field_location("end_time"), run["end_time"], "Unix seconds")
         ran_s = float(run["ru_wallclock"]) if WALLCLOCK.fullmatch(run["ru_wallclock"]) else 0.0  # in all
         if started - 1 > ended - ran_s >= submission:  # that was its last night
             started = ended - ran_s
@@ -235,11 +235,11 @@ class GridEngineRecords(Records):
         job, task = record.of["job_number"], count_of(record.of["task_number"]) or 0
         lifecycle = self.lifecycles.known.get(job)
         if not task or (task == 1 and record.is_json and lifecycle is None):  # there a job that is no array has task 1
-            return job_of(job, record.where("job_number")), None
+            return job_of(job, record.field_location("job_number")), None
         if lifecycle is not None and lifecycle.task in (0, task) and lifecycle.phase != GONE:
             lifecycle.task = task
             return job, None
-        return job_of(f"{job}.{task}", record.where("job_number")), job
+        return job_of(f"{job}.{task}", record.field_location("job_number")), job
 
     def _submit(self, job: str, at: float, columns: dict[str, str], **more: Any) -> Submit:
         return Submit(
@@ -291,9 +291,9 @@ class GridEngineSource(LogSource):
 
 
 def _time(record: Record, name: str, unknown: bool = False) -> float:
-    value = _seconds(whole(record.of[name], record.where(name), most=10**17))
+    value = _seconds(natural_number(record.of[name], record.field_location(name), most=10**17))
     if not value and not unknown:
-        raise BadRecord(record.where(name), record.of[name], "Unix seconds")
+        raise BadRecord(record.field_location(name), record.of[name], "Unix seconds")
     return value
 
 

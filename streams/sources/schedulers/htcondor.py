@@ -105,7 +105,7 @@ def _value(text: str) -> Any:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def whole_of(ad: Ad, name: str, most: float = MAX_COUNT) -> int | None:
+def natural_number_of(ad: Ad, name: str, most: float = MAX_COUNT) -> int | None:
     """Return an integer attribute from 0; None if it is missing or an expression."""
     value = ad.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
@@ -116,7 +116,7 @@ def whole_of(ad: Ad, name: str, most: float = MAX_COUNT) -> int | None:
 def time_of(ad: Ad, *names: str) -> float | None:
     """Return the first of these times that is present, Unix seconds."""
     for name in names:
-        value = whole_of(ad, name, MAX_SECONDS)
+        value = natural_number_of(ad, name, MAX_SECONDS)
         if value:
             return float(value)
     return None
@@ -124,15 +124,15 @@ def time_of(ad: Ad, *names: str) -> float | None:
 
 def request(ad: Ad) -> dict[str, Any]:
     """Return a job's request as fields of a `submit` or an `alter`; missing values are omitted."""
-    memory = whole_of(ad, "RequestMemory", MAX_BYTES / MIB)
-    gpus = whole_of(ad, "RequestGpus")
+    memory = natural_number_of(ad, "RequestMemory", MAX_BYTES / MIB)
+    gpus = natural_number_of(ad, "RequestGpus")
     return known(
-        cpus=whole_of(ad, "RequestCpus") or None,
-        gpus=gpus if gpus is not None else whole_of(ad, "RequestGPUs"),
+        cpus=natural_number_of(ad, "RequestCpus") or None,
+        gpus=gpus if gpus is not None else natural_number_of(ad, "RequestGPUs"),
         memory=memory * MIB if memory else None,
         walltime=time_of(ad, "AllowedExecuteDuration", "AllowedJobDuration"),
         account=name_of(str(ad.get("AcctGroup") or ad.get("AccountingGroup") or "")),
-        priority=float(ad["JobPrio"]) if whole_of(ad, "JobPrio") else None,
+        priority=float(ad["JobPrio"]) if natural_number_of(ad, "JobPrio") else None,
         node_features=alternatives(text) if isinstance(text := ad.get("Requirements"), str) else None,
     )
 
@@ -268,7 +268,10 @@ class HTCondorRecords(Records):
     def _happened(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         lifecycles = self.lifecycles
         if kind == EXECUTE:
-            given: dict[str, Any] = {"cpus": whole_of(ad, "Cpus") or None, "gpus": whole_of(ad, "GPUs") or None}
+            given: dict[str, Any] = {
+                "cpus": natural_number_of(ad, "Cpus") or None,
+                "gpus": natural_number_of(ad, "GPUs") or None,
+            }
             return lifecycles.start(Start(site=self.site, time=at, job=job, **given))
         if kind == TERMINATED:
             fine = ad.get("TerminatedNormally") is True and ad.get("ReturnValue") == 0
@@ -290,7 +293,11 @@ class HTCondorRecords(Records):
             return self.lifecycles.submit(msgspec.structs.replace(held, **submit_fields(ad)))
         before = self.lifecycles.submit(held) if held is not None else []
         changes = request(ad)
-        if whole_of(ad, "TriggerEventTypeNumber") == SUBMIT and changes and self.lifecycles.phase(job) is not None:
+        if (
+            natural_number_of(ad, "TriggerEventTypeNumber") == SUBMIT
+            and changes
+            and self.lifecycles.phase(job) is not None
+        ):
             return before + self.lifecycles.alter(job, at, **changes)
         return before or self.leave_out("duplicate events 028")
 
@@ -300,8 +307,8 @@ class HTCondorRecords(Records):
 
     def _of_run(self, ad: Ad) -> list[AnyEvent]:
         """Process an ad: of a history, a departed job with its last run; of an epoch history, a run that ended."""
-        cluster, status = whole_of(ad, "ClusterId", MAX_SECONDS), whole_of(ad, "JobStatus")
-        job = job_of("" if cluster is None else f"{cluster}.{whole_of(ad, 'ProcId') or 0}", "ClusterId")
+        cluster, status = natural_number_of(ad, "ClusterId", MAX_SECONDS), natural_number_of(ad, "JobStatus")
+        job = job_of("" if cluster is None else f"{cluster}.{natural_number_of(ad, 'ProcId') or 0}", "ClusterId")
         submitted, ended = time_of(ad, "QDate"), time_of(ad, "EpochWriteDate")
         state: str | None = None
         if submitted is None:
@@ -318,9 +325,9 @@ class HTCondorRecords(Records):
             return self.lifecycles.ran(job, start, ended, state, lambda: submit)
         if ended is None or state is None:
             return self.leave_out("ads of live jobs")
-        counts = [whole_of(ad, name) or 0 for name in ("NumJobStarts", "NumShadowStarts", "JobRunCount")]
+        counts = [natural_number_of(ad, name) or 0 for name in ("NumJobStarts", "NumShadowStarts", "JobRunCount")]
         total_s, last_s = time_of(ad, "RemoteWallClockTime"), time_of(ad, "LastRemoteWallClockTime")
-        runs = RunTimes(max(counts), first, current, total_s, last_s, whole_of(ad, "NumHolds") or 0)
+        runs = RunTimes(max(counts), first, current, total_s, last_s, natural_number_of(ad, "NumHolds") or 0)
         return finished(self.lifecycles, submit, runs, ended, state)
 
     def _time(self, text: str, field: str) -> float:

@@ -16,7 +16,7 @@ import msgspec
 from models.records import AnyEvent
 from streams.errors import UserError
 from streams.sources import contract
-from streams.sources.logs.fields import BadRecord, Object, inside
+from streams.sources.logs.fields import BadRecord, Object, object_at
 from streams.sources.logs.lifecycles import Known, as_late
 from streams.sources.logs.log_source import EVENTS_PER_KNOWN, LinesRead, LogSource
 from streams.sources.schedulers.kueue_workloads import KueueRecords, time_of
@@ -76,7 +76,7 @@ class KueueSource(contract.Source):
         since = 0
         for kind, found in self._changes(at.version):
             events = self._listed(found, records) if kind == "LIST" else self._events_of(kind, found, records)
-            version = inside(found, "metadata").get("resourceVersion")
+            version = object_at(found, "metadata").get("resourceVersion")
             since += len(events)
             is_due = kind in ("LIST", "IDLE") or (version and since * EVENTS_PER_KNOWN >= len(at.known))
             if is_due:
@@ -92,7 +92,7 @@ class KueueSource(contract.Source):
             try:
                 if version is None:
                     found = api.list_cluster_custom_object(**where)
-                    version = str(inside(found, "metadata").get("resourceVersion", ""))
+                    version = str(object_at(found, "metadata").get("resourceVersion", ""))
                     yield "LIST", found
                 changes = watch.Watch().stream(
                     api.list_cluster_custom_object, **where, resource_version=version, timeout_seconds=1
@@ -102,7 +102,7 @@ class KueueSource(contract.Source):
                     if change["type"] == "ERROR":
                         version = None
                         break
-                    version = inside(item, "metadata").get("resourceVersion", version)
+                    version = object_at(item, "metadata").get("resourceVersion", version)
                     yield change["type"], item
                 if version is not None:
                     yield "IDLE", {"metadata": {"resourceVersion": version}}
@@ -133,7 +133,8 @@ class KueueSource(contract.Source):
         items = sorted(found.get("items", []), key=_version_of)
         events = [event for item in items for event in self._events_of("LISTED", item, records)]
         names = {
-            f"{inside(item, 'metadata').get('namespace')}/{inside(item, 'metadata').get('name')}" for item in items
+            f"{object_at(item, 'metadata').get('namespace')}/{object_at(item, 'metadata').get('name')}"
+            for item in items
         }
         latest = 0.0
         for item in items:
@@ -146,7 +147,7 @@ class KueueSource(contract.Source):
             return []
         self.records += 1
         try:
-            return as_late(records.gone(found) if kind == "DELETED" else records.see(found))
+            return as_late(records.delete_workload(found) if kind == "DELETED" else records.see(found))
         except BadRecord as bad:
             self._on_skipped(bad.skipped(f"kubernetes at {self._location}"))
             return []
@@ -170,7 +171,7 @@ class KueueLogSource(LogSource):
 
 def _version_of(item: object) -> tuple[int, str]:
     """Objects in the order in which they changed."""
-    version = str(inside(item, "metadata").get("resourceVersion", ""))
+    version = str(object_at(item, "metadata").get("resourceVersion", ""))
     return len(version), version
 
 

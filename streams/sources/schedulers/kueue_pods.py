@@ -45,13 +45,13 @@ def pod(spec: fields.Object) -> PodResources:
     together = _sum((sidecars, *map(_requested, _containers(spec, "containers"))))
     every, whole = _most(most, together), _requested(spec)
     found = PodResources(*(own or other for own, other in zip(whole, every, strict=True)))
-    return _sum((found, _of(fields.inside(spec, "overhead"))))
+    return _sum((found, _of(fields.object_at(spec, "overhead"))))
 
 
 def admitted(workload: fields.Object) -> dict[str, Any]:
     """Return a workload's admitted resources as fields of a `start`; partial admission is below the request."""
-    assigned = fields.inside(workload, "status", "admission").get("podSetAssignments")
-    usages = [fields.inside(one).get("resourceUsage") for one in assigned] if isinstance(assigned, list) else []
+    assigned = fields.object_at(workload, "status", "admission").get("podSetAssignments")
+    usages = [fields.object_at(one).get("resourceUsage") for one in assigned] if isinstance(assigned, list) else []
     if not usages or not all(isinstance(usage, dict) for usage in usages):
         return {}
     found = _sum(_of(usage) for usage in usages if isinstance(usage, dict))
@@ -61,13 +61,13 @@ def admitted(workload: fields.Object) -> dict[str, Any]:
 
 def _containers(spec: fields.Object, name: str) -> list[fields.Object]:
     found = spec.get(name)
-    return [fields.inside(one) for one in (found if isinstance(found, list) else [])[:MAX_CONTAINERS]]
+    return [fields.object_at(one) for one in (found if isinstance(found, list) else [])[:MAX_CONTAINERS]]
 
 
 def _requested(container: fields.Object) -> PodResources:
     """Return the requests; a limit counts as a request if there is none."""
-    resources = fields.inside(container, "resources")
-    return _of({**fields.inside(resources, "limits"), **fields.inside(resources, "requests")})
+    resources = fields.object_at(container, "resources")
+    return _of({**fields.object_at(resources, "limits"), **fields.object_at(resources, "requests")})
 
 
 def _of(requests: fields.Object) -> PodResources:

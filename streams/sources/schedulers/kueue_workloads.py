@@ -74,7 +74,7 @@ class KueueRecords(Records):
         found = fields.object_of(text, "an object", "a Workload in JSON")
         items = found.get("items")
         if isinstance(items, list):
-            return [event for item in items for event in self._workload(fields.inside(item), "")]
+            return [event for item in items for event in self._workload(fields.object_at(item), "")]
         kind = found.get("type")
         if isinstance(kind, str) and isinstance(found.get("object"), dict):
             return self._workload(found["object"], kind)
@@ -83,7 +83,7 @@ class KueueRecords(Records):
     def _workload(self, found: fields.Object, kind: str) -> list[AnyEvent]:
         if found.get("kind") != "Workload":
             return self.leave_out("objects of other kinds")
-        events = self.gone(found) if kind == "DELETED" else self.see(found)
+        events = self.delete_workload(found) if kind == "DELETED" else self.see(found)
         return events or self.leave_out("objects without new information")
 
     def see(self, workload: fields.Object) -> list[AnyEvent]:
@@ -103,11 +103,11 @@ class KueueRecords(Records):
             events += self.lifecycles.leave(name, finished[0], state_of(finished[1]))
         return events
 
-    def gone(self, workload: fields.Object) -> list[AnyEvent]:
+    def delete_workload(self, workload: fields.Object) -> list[AnyEvent]:
         """Convert the deletion of an object; an unfinished workload leaves with it."""
         name, _ = self._name(workload)
         events = self.see(workload) if self.lifecycles.phase(name) is not None else []
-        deleted = time_of(fields.inside(workload, "metadata").get("deletionTimestamp"))
+        deleted = time_of(fields.object_at(workload, "metadata").get("deletionTimestamp"))
         last = self.latest(workload)
         return events + self.lifecycles.leave(name, max(deleted or last, last), "cancelled")
 
@@ -126,7 +126,7 @@ class KueueRecords(Records):
         return float(began) if began else 0.0
 
     def _name(self, workload: fields.Object) -> tuple[str, float]:
-        metadata = fields.inside(workload, "metadata")
+        metadata = fields.object_at(workload, "metadata")
         name = f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
         created = time_of(metadata.get("creationTimestamp"))
         if created is None:
@@ -182,7 +182,7 @@ class KueueRecords(Records):
     def _eligible(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
         """Report when an evicted workload becomes eligible again; its backoff does not count as a wait."""
         lifecycle, requeued = self.lifecycles.known[name], conditions.get("Requeued")
-        again = time_of(fields.inside(workload, "status", "requeueState").get("requeueAt"))
+        again = time_of(fields.object_at(workload, "status", "requeueState").get("requeueAt"))
         if requeued is not None:
             again = requeued[0]
         began, _, requeued_at = lifecycle.note.partition(" ")
@@ -192,7 +192,7 @@ class KueueRecords(Records):
         return self.lifecycles.alter(name, min(again, self.latest(workload)), eligible=again)
 
     def _started(self, name: str, at: float, workload: fields.Object) -> list[AnyEvent]:
-        queue = fields.name_of(fields.inside(workload, "status", "admission").get("clusterQueue"))
+        queue = fields.name_of(fields.object_at(workload, "status", "admission").get("clusterQueue"))
         start = Start(site=self.site, time=at, job=name, partition=queue, **admitted(workload))
         events = self.lifecycles.start(start)
         self.lifecycles.known[name].note = repr(at)
@@ -200,7 +200,7 @@ class KueueRecords(Records):
 
     def _held(self, name: str, workload: fields.Object) -> list[AnyEvent]:
         """Hold an inactive workload, or release an active one; the time of a hold is only stated after an eviction."""
-        if fields.inside(workload, "spec").get("active") is False:
+        if fields.object_at(workload, "spec").get("active") is False:
             return self.lifecycles.hold(name, self.latest(workload))
         is_held = self.lifecycles.known[name].phase == HELD
         return self.lifecycles.release(name, self.latest(workload)) if is_held else []
@@ -212,7 +212,7 @@ Conditions = dict[str, tuple[float, str]]  # conditions that are true: since whe
 def conditions_of(workload: fields.Object) -> Conditions:
     """The conditions of a workload that are true."""
     found: Conditions = {}
-    conditions = fields.inside(workload, "status").get("conditions")
+    conditions = fields.object_at(workload, "status").get("conditions")
     for condition in conditions if isinstance(conditions, list) else ():
         if isinstance(condition, dict) and condition.get("status") == "True" and isinstance(condition.get("type"), str):
             at = time_of(condition.get("lastTransitionTime"))
@@ -228,23 +228,23 @@ def state_of(reason: str) -> str:
 
 def request(workload: fields.Object) -> dict[str, Any]:
     """Return a workload's request as fields of a `submit`; missing values are omitted."""
-    spec = fields.inside(workload, "spec")
+    spec = fields.object_at(workload, "spec")
     cpus = memory = gpus = tasks = 0.0
     sets = spec.get("podSets")
     for pods in sets if isinstance(sets, list) else ():
-        count = fields.inside(pods).get("count", 1)
+        count = fields.object_at(pods).get("count", 1)
         many = count if isinstance(count, int) and 0 <= count <= fields.MAX_COUNT else 1
-        one = pod(fields.inside(pods, "template", "spec"))
+        one = pod(fields.object_at(pods, "template", "spec"))
         tasks, cpus, memory, gpus = tasks + many, cpus + many * one[0], memory + many * one[1], gpus + many * one[2]
     limit, priority = spec.get("maximumExecutionTimeSeconds"), spec.get("priority")
-    owners = fields.inside(workload, "metadata").get("ownerReferences")
-    owner = fields.inside(owners[0]) if isinstance(owners, list) and owners else {}
+    owners = fields.object_at(workload, "metadata").get("ownerReferences")
+    owner = fields.object_at(owners[0]) if isinstance(owners, list) and owners else {}
     return fields.known(
         queue=fields.name_of(spec.get("queueName")),
-        group=fields.name_of(fields.inside(workload, "metadata").get("namespace")),
+        group=fields.name_of(fields.object_at(workload, "metadata").get("namespace")),
         executable=fields.name_of(owner.get("name")),
         job_type=fields.name_of(owner.get("kind")),
-        qos=fields.name_of(spec.get("priorityClassName") or fields.inside(spec, "priorityClassRef").get("name")),
+        qos=fields.name_of(spec.get("priorityClassName") or fields.object_at(spec, "priorityClassRef").get("name")),
         cpus=math.ceil(min(cpus, fields.MAX_COUNT)) or None,
         gpus=math.ceil(min(gpus, fields.MAX_COUNT)) or None,
         memory=int(min(memory, fields.MAX_BYTES)) or None,

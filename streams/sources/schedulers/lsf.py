@@ -133,7 +133,9 @@ class LsfRecords(Records):
         exit_status = fields.number("exitStatus")
         job = self._job_of(fields, number)
         if status & (EXITED | DONE):
-            return self._over(job, ended or at, "completed" if status & DONE else lsf_fields.exit_state(exit_status))
+            return self._remove_job(
+                job, ended or at, "completed" if status & DONE else lsf_fields.exit_state(exit_status)
+            )
         if status & (SUSPENDED_BY_SYSTEM | SUSPENDED_BY_USER):
             return self.lifecycles.suspend(job, at)
         if status & HELD_JOB:
@@ -234,9 +236,13 @@ class LsfRecords(Records):
         job, array = self._job(number, index)
         return self.lifecycles.start(Start(site=self.site, time=at, job=job, array=array, **given))
 
-    def _over(self, job: str, at: float, state: str) -> list[AnyEvent]:
+    def _remove_job(self, job: str, at: float, state: str) -> list[AnyEvent]:
         """Remove a job; a duplicate JOB_FINISH may follow."""
-        return self.lifecycles.gone(job, at, state) if self.lifecycles.runs(job) else self.lifecycles.cancel(job, at)
+        return (
+            self.lifecycles.end_before_duplicate(job, at, state)
+            if self.lifecycles.runs(job)
+            else self.lifecycles.cancel(job, at)
+        )
 
     def _finished(
         self,

@@ -97,7 +97,7 @@ class JobTable:
         for row in ordered:
             newest = last[row.job]
             superseded = (newest.submit, newest.start) != (row.submit, row.start)
-            sorted_events += self._one(row, at, queue, late, superseded, share)
+            sorted_events += self._row_events(row, at, queue, late, superseded, share)
         sorted_events.sort(key=itemgetter(0))
         if queue:
             self._shown = set(last)
@@ -190,7 +190,7 @@ class JobTable:
             row = msgspec.structs.replace(first, array_size=size)
             yield place, submit_of(row, self.site, late=late and bool(parts))
 
-    def _one(
+    def _row_events(
         self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool, share: float
     ) -> Iterator[_SortedEvent]:
         """Yield the events of one row.

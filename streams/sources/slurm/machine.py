@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation
-from streams.sources.logs.fields import by_name, inside, iso_time
+from streams.sources.logs.fields import by_name, iso_time, object_at
 from streams.sources.slurm.any_release import text_of
 from streams.sources.slurm.attempt_rows import (
     MIB,
@@ -350,7 +350,7 @@ def _at(found: object, places: str) -> str:
     """Return the value at the first existing place, as text."""
     for place in places.split(","):
         *above, last = place.split(".")
-        value = inside(found, *above).get(last)
+        value = object_at(found, *above).get(last)
         if value is not None:
             return text_of(value)
     return ""

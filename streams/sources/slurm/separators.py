@@ -74,7 +74,7 @@ def put_together(
         that leaves other columns ambiguous too, or where the parts fit in no way.
     """
     ways = []
-    for way in _ways(fields, columns, separator):
+    for way in _cell_groupings(fields, columns, separator):
         ways.append(way)
         if len(ways) == MAX_WAYS:
             break
@@ -101,7 +101,7 @@ def _with_known_names(ways: list[list[str]], columns: Sequence[str], rows: Seque
     return [way for way in ways if all(way[place] in known for place, known in names.items())]
 
 
-def _ways(fields: Sequence[str], columns: Sequence[str], separator: str) -> Iterator[list[str]]:
+def _cell_groupings(fields: Sequence[str], columns: Sequence[str], separator: str) -> Iterator[list[str]]:
     """The ways in which parts next to each other make up the cells."""
     steps = 0
 

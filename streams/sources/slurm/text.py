@@ -64,7 +64,7 @@ def read_sacct(
             if header:
                 head = text
                 continue
-            if unlike := _unlike(text):
+            if unlike := _header_fault(text):
                 on_skipped(SkippedPart(file, number, None, unlike, f"the output of `{COMMAND}`, including its header"))
                 return
         elif text == head:  # of files that were put together
@@ -99,7 +99,7 @@ _USUAL = "JobID,User,Partition,Submit,Eligible,Start,End,State,TimelimitRaw,…"
 COMMAND = f"TZ=UTC sacct -XDP -a {DELIMITER} -S now-180days -o {_USUAL}"
 
 
-def _unlike(text: str) -> str | None:
+def _header_fault(text: str) -> str | None:
     """Describe a first line that is not a header; None if it may be a row."""
     if text.lstrip().startswith('"'):
         return "columns in quotes"

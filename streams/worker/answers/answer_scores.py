@@ -106,7 +106,7 @@ class AnswerScores:
             while len(self._answers) > MAX_ANSWERS:
                 self._answers.popitem(last=False)
 
-    def came(self, event: Submit) -> None:
+    def add_submission(self, event: Submit) -> None:
         """Record a submitted job; O(1), and O(shapes of the site) for the first job of each request."""
         found = {}
         standing = self._standing.get(event.site)

@@ -12,7 +12,7 @@ from weakref import ref
 import msgspec
 
 from models.engine.asking.engine_answers import answer
-from models.engine.asking.partitions import considered, never
+from models.engine.asking.partitions import considered, never_runs_reason
 from models.engine.engine import Engine
 from models.records import (
     BUSY,
@@ -154,5 +154,5 @@ def _marked(reply: AnyAnswer, engine: Engine) -> AnyAnswer:
 def _as_answer(question: WaitQuestion, found: GridEstimate, engine: Engine) -> WaitAnswer:
     """Convert a grid estimate to the answer for a job that its shape covers."""
     same = {name: getattr(found, name) for name in found.__struct_fields__ if name in WaitAnswer.__struct_fields__}
-    cannot_run = never(engine, considered(question, found.made_at)) or msgspec.UNSET
+    cannot_run = never_runs_reason(engine, considered(question, found.made_at)) or msgspec.UNSET
     return WaitAnswer(**same | {"id": question.id, "source": "grid", "cannot_run": cannot_run})

@@ -68,7 +68,7 @@ def _busiest(engine: Engine, topology: Topology, most: int) -> list[str]:
     return sorted(names, key=lambda name: (name not in heard, names.index(name)))[:most]
 
 
-def _some(estimates: Iterator[tuple[Shape, GridEstimate]]) -> list[tuple[Shape, GridEstimate]]:
+def _compute_slice(estimates: Iterator[tuple[Shape, GridEstimate]]) -> list[tuple[Shape, GridEstimate]]:
     """Compute the next estimates for `MAX_SLICE_S`, at least one; return an empty list at the end."""
     start_s, made = time.perf_counter(), []
     for one in estimates:
@@ -212,7 +212,7 @@ class EstimateGrids:
             partial(remaining_work_s, engine, now), share, tracked, always=True
         )
         remaining = zip(shapes, standing(engine, shapes, now), strict=True)
-        while made := await self.turns.take(partial(_some, remaining), share, tracked, always=True):
+        while made := await self.turns.take(partial(_compute_slice, remaining), share, tracked, always=True):
             for shape, estimate in made:
                 if self.handles.get(engine.site) is not handle:
                     return  # another worker serves the site now

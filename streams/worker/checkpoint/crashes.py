@@ -110,7 +110,7 @@ class CrashTracker:
         return self._careful_events > 0 and self.checkpoint_events == 1
 
     @property
-    def suspects_nothing(self) -> bool:
+    def has_no_suspect(self) -> bool:
         """True if this process searches for no crash cause, and this partition rejects no event."""
         return not self._exclusive.careful and not self._mark.crashes
 

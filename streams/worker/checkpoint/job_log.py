@@ -232,7 +232,7 @@ class JobLog:
         self._pieces.clear()
         self._where.clear()
         self._bytes, self._entries, self._tail, self._unwritten = 0, 0, _Tail(), []
-        for number, encoded in engine.everything():
+        for number, encoded in engine.all_stored_jobs():
             self._tail.put(number, encoded)
             if self._tail.bytes >= SEGMENT_BYTES:
                 self._flush()

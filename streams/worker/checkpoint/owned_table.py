@@ -103,7 +103,7 @@ def stored_sites(table: Table, partitions: Iterable[int]) -> dict[int, StoredSit
     return found
 
 
-def keys_elsewhere(table: Table, partitions: Container[int]) -> list[bytes]:
+def keys_of_other_partitions(table: Table, partitions: Container[int]) -> list[bytes]:
     """Return the keys of all other partitions; O(all keys)."""
 
     def partition(key: bytes) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from models.durations import duration
 from models.engine.asking.accuracy import acted_on
-from models.engine.asking.engine_answers import live_state, waits_unusually
+from models.engine.asking.engine_answers import count_overdue, live_state
 from models.engine.asking.partitions import partition_states
 from models.engine.engine import Engine
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy, Histogram
@@ -156,7 +156,7 @@ class SiteFamilies(Families):
             self._add_histogram("account_wait_seconds", [site, account], waits)
         if any(found.before.counts):
             self._add_histogram("ineligible_seconds", [site], found.before)
-        self.add("unusually_long_waits", [site], waits_unusually(engine, MOST_LONG_WAITS))
+        self.add("unusually_long_waits", [site], count_overdue(engine, MOST_LONG_WAITS))
 
     def _add_partitions(self, engine: Engine) -> None:
         areas = engine.context.areas

@@ -67,7 +67,7 @@ class Outbox:
                 sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.implausible, part))
         if isinstance(event, Submit) and any(isinstance(one, Prediction) and one.job == event.job for one in records):
             self._metrics.predicted(raw.timestamp)
-            self._scores.came(event)
+            self._scores.add_submission(event)
         return sends
 
     async def reject(

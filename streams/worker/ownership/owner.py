@@ -10,7 +10,7 @@ import faust
 from streams.broker.fetched import Fetched
 from streams.errors import UserError
 from streams.worker.answers.freshness import Freshness
-from streams.worker.checkpoint.owned_table import keys_elsewhere, stored_sites
+from streams.worker.checkpoint.owned_table import keys_of_other_partitions, stored_sites
 from streams.worker.checkpoint.stored_site import SiteHandle
 from streams.worker.ownership.kept_sites import KeptSites
 from streams.worker.ownership.partition import OwnedPartition, SharedContext
@@ -116,7 +116,7 @@ class Owner(Mapping[str, SiteHandle]):
             UserError: A site's state is not in the partition of its key.
         """
         await self.hand_over(list(self._partitions))
-        self._context.table.drop(keys_elsewhere(self._context.table, partitions))
+        self._context.table.drop(keys_of_other_partitions(self._context.table, partitions))
         stored = stored_sites(self._context.table, partitions)
         for number, found in stored.items():
             for site in found.heads:

@@ -204,7 +204,7 @@ class Processing:
                     return awaited
             part, applied_parts = message.parts[number], (number + 1) % count
             try:
-                if self.checkpoints.crashes.suspects_nothing:
+                if self.checkpoints.crashes.has_no_suspect:
                     if (preparation := self._prepare(part.event, handle, place_of(raw, number))) is not None:
                         return preparation
                     self.checkpoints.crashes.count(self.queues.is_any_blocked)

@@ -160,7 +160,7 @@ def test_old_jobs_have_no_landmarks_after_a_restart() -> None:
     for event in begin:
         engine.apply(event)
     for job in engine.context.state.jobs.values():
-        job.progress = job.progress.but(old=True)
+        job.progress = job.progress.replaced(old=True)
     saved, changes = engine.checkpoint()
     restored = Engine.load(saved, changes.started, changes.runs, BLEND, changes.rows)
     restored.apply(submit("z", 1e6 + 5000.0))

@@ -42,7 +42,7 @@ def predicted(method: Gibbons, job: Job, elapsed_s: float = 0.0) -> RunEstimate:
 def restored(method: Gibbons, depth: int = 2048) -> Gibbons:
     """Another one, from what the stores keep of it."""
     other = Gibbons(method.relative, depth)
-    rows = list(method.rows.kept)
+    rows = list(method.rows.numbered)
     random.Random(1).shuffle(rows)
     other.rows.restore(rows, method.rows.count, method.rows.oldest)
     other.load(method.save())
@@ -246,7 +246,7 @@ def test_no_more_than_the_last_runs_count() -> None:
     ran = [(make(walltime=3600.0, memory=n), 100.0 * n) for n in (1, 2, 3, 4, 5, 7)]
     last = taught(*ran, depth=2)
     assert predicted(last, make()) == predicted(taught(*ran[-2:]), make())
-    assert len(last.rows.kept) == 2
+    assert len(last.rows.numbered) == 2
 
 
 # Jobs that run already.

@@ -124,7 +124,7 @@ def test_a_change_is_noticed_and_what_was_before_is_forgotten() -> None:
     learnt([dice.uniform(10_000, 20_000) for _ in range(60)], method)
     assert bounds(method)["0.5"] > 10_000
     assert method.predict(job(), SITE).reason.startswith("median of ")
-    assert len(method.rows.kept) == 2060  # the rows stay: other categories may not have changed
+    assert len(method.rows.numbered) == 2060  # the rows stay: other categories may not have changed
 
 
 def test_without_a_change_nothing_is_forgotten() -> None:

@@ -111,7 +111,7 @@ def recount(state: SiteState) -> dict[tuple[Scope, Phase], Totals]:
     """The totals by the definition, from the list of jobs."""
     counted: dict[tuple[Scope, Phase], Totals] = defaultdict(Totals)
     for job in state.jobs.values():
-        since = job.submit if job.start is None else job.began
+        since = job.submit if job.start is None else job.shifted_start
         assert since is not None
         scopes = (("user", job.user), ("group", job.group), ("queue", job.queue))
         for scope in (SITE, *((kind, name) for kind, name in scopes if name is not None)):

@@ -30,17 +30,17 @@ def test_the_last_jobs_are_known_and_no_others(count: int) -> None:
 def test_after_a_restart_the_same_jobs_are_known(count: int) -> None:
     learnt, again = added(count), LearntJobs(MERGE)
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(learnt.state), type=LearntState)
-    again.restore(state, list(learnt.rows.kept)[::-1], learnt.rows.count, learnt.rows.oldest)
+    again.restore(state, list(learnt.rows.numbered)[::-1], learnt.rows.count, learnt.rows.oldest)
     for job in range(count, count + MERGE):
         learnt.add((str(job), 0), float(job))
         again.add((str(job), 0), float(job))
         if job % 97 == 0:
             every = range(0, job, 31)
             assert [(str(one), 0) in learnt for one in every] == [(str(one), 0) in again for one in every]
-    assert (learnt.state, list(learnt.rows.kept)) == (again.state, list(again.rows.kept))
+    assert (learnt.state, list(learnt.rows.numbered)) == (again.state, list(again.rows.numbered))
 
 
 def test_missing_rows_are_refused() -> None:
     learnt, again = added(MERGE), LearntJobs(MERGE)
     with pytest.raises(ValueError, match="rows"):
-        again.restore(learnt.state, list(learnt.rows.kept)[1:], learnt.rows.count, learnt.rows.oldest)
+        again.restore(learnt.state, list(learnt.rows.numbered)[1:], learnt.rows.count, learnt.rows.oldest)

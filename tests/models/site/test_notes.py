@@ -15,7 +15,7 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(["note", "settle", "forget", "put",
 
 def restarted(notes: JobNotes) -> JobNotes:
     again = JobNotes(DEPTH, BEHIND)
-    again.rows.restore(reversed(notes.rows.kept), notes.count, notes.rows.oldest)
+    again.rows.restore(reversed(notes.rows.numbered), notes.count, notes.rows.oldest)
     again.load()
     return again
 
@@ -72,7 +72,7 @@ def test_what_is_kept_is_what_was_told(actions: list[tuple[str, int]]) -> None:
             assert count not in seen or list(notes.settled(count)) == seen[count]
         again = restarted(notes)
         assert (list(again.settled()), again.jobs) == (list(notes.settled()), notes.jobs)
-        assert len(notes.rows.kept) <= DEPTH + BEHIND
+        assert len(notes.rows.numbered) <= DEPTH + BEHIND
 
 
 def test_pairs_may_be_read_later() -> None:
@@ -107,7 +107,7 @@ def test_a_job_whose_rows_were_lost_pairs_with_no_other() -> None:
         notes.note((str(job), 0), b"note %d" % job)
     for job in range(10):
         notes.settle((str(job), 0), b"wait %d" % job)
-    left = [row for row in notes.rows.kept if row.number not in (3, 15)]
+    left = [row for row in notes.rows.numbered if row.number not in (3, 15)]
     again = JobNotes(100)
     again.rows.restore([msgspec.structs.replace(row, number=n) for n, row in enumerate(left, 2)], 20, 2)
     again.load()

@@ -55,7 +55,7 @@ def site(jobs: int) -> SiteState:
 def left_at(state: SiteState) -> list[str]:
     """The names of the jobs that are looked at."""
     keys = state.table.keys
-    return [key[0] for key in (keys[row] for row in state.table.seen().rows.tolist()) if key is not None]
+    return [key[0] for key in (keys[row] for row in state.table.visible_rows().rows.tolist()) if key is not None]
 
 
 @pytest.mark.parametrize("jobs", [0, 1, 500, MOST_WAITING])
@@ -63,7 +63,7 @@ def test_all_are_looked_at_while_they_are_not_too_many(jobs: int) -> None:
     state = site(jobs)
     for number in range(0, jobs, 3):
         state.leave(state.jobs[f"{number}.alder", 0])
-    looked = state.table.seen()
+    looked = state.table.visible_rows()
     assert looked.whole and not looked.bound
     assert left_at(state) == [key[0] for key in state.jobs]
     assert (looked.stands_for == 1.0).all()
@@ -77,7 +77,7 @@ def waiting_and_running(state: SiteState, looked: VisibleRows) -> tuple[np.ndarr
 @pytest.mark.parametrize("jobs", [9000, 30_000, 100_000])
 def test_of_a_deep_queue_no_more_are_looked_at_than_of_another(jobs: int) -> None:
     state = site(jobs)
-    looked = state.table.seen()
+    looked = state.table.visible_rows()
     waiting, running = waiting_and_running(state, looked)
     assert not looked.whole and len(waiting) <= MOST
     assert len(running) == sum(1 for _ in state.in_phase(Phase.RUNNING))
@@ -99,7 +99,7 @@ def test_the_same_jobs_are_looked_at_after_a_restart() -> None:
         anew.enter(job)
     assert len(state.table.keys) > len(anew.table.keys)  # some rows are dead
     assert left_at(state) == left_at(anew)
-    assert state.table.seen().stands_for.tolist() == anew.table.seen().stands_for.tolist()
+    assert state.table.visible_rows().stands_for.tolist() == anew.table.visible_rows().stands_for.tolist()
 
 
 def test_each_level_has_half_as_many_jobs_as_that_below() -> None:

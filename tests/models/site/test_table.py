@@ -24,7 +24,7 @@ def described(job: Job) -> tuple[Any, ...]:
     """A job's row by the definitions, with names for codes."""
     run_s = 3600.0 if job.run_s is None and not job.walltime else (job.walltime if job.run_s is None else job.run_s)
     assert run_s is not None
-    start = job.began if job.phase is Phase.RUNNING else 0.0
+    start = job.shifted_start if job.phase is Phase.RUNNING else 0.0
     expected_s = min(run_s, job.walltime or run_s)
     times = (job.submit, job.ready, start, job.walltime or 0.0, job.planned_run_s, expected_s)
     cpus = job.cpus if job.phase is Phase.SUSPENDED else job.counted_cpus
@@ -114,7 +114,7 @@ def test_a_job_enters_before_another_one(data: st.DataObject) -> None:
             assert list(state.jobs) == order
             assert [key for key in state.table.keys if key is not None] == order
             assert rows(state.table, list(state.jobs.values())) == [described(job) for job in state.jobs.values()]
-            seen = state.table.seen().rows
+            seen = state.table.visible_rows().rows
             assert set(seen) <= {state.table.row(key) for key in order}
 
 
@@ -194,5 +194,5 @@ def test_rows_move_a_few_at_an_event_and_stay_in_order(monkeypatch: pytest.Monke
             assert [key for key in state.table.keys if key is not None] == list(state.jobs)
             assert all(state.table.keys[state.table.row(key)] == key for key in state.jobs)
             assert rows(state.table, jobs) == [described(job) for job in jobs]
-            assert len(state.table.seen().rows) == len(jobs)
+            assert len(state.table.visible_rows().rows) == len(jobs)
     assert len(state.table.keys) < 3 * max(len(state.jobs), 64)

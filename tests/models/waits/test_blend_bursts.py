@@ -112,7 +112,7 @@ def run(jobs: Iterator[Told]) -> Errors:
         waits_s[MEDIAN, [2, 3, 5, 6]] = np.fmin(job.said_s, [longest_s, np.inf, longest_s, longest_s])
         said = quantiles.mix(waits_s, weight=1.0 / (1.0 + queued.get(job.user, 0)))
         choice = guard.choose(said.bounds[MEDIAN].item(), waits_s[MEDIAN], str(job.user))
-        said = said.around(choice.wait_s, choice.most_s)
+        said = said.with_estimate(choice.wait_s, choice.most_s)
         queued[job.user] = queued.get(job.user, 0) + 1
         heappush(leaving, (job.submit + job.wait_s, number, job, said, choice, waits_s[MEDIAN]))
         told = np.array([said.wait_s, said.bounds[MEDIAN], 0.0, waits_s[MEDIAN, 1]])

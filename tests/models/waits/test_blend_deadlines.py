@@ -29,11 +29,11 @@ def test_after_a_silence_some_are_taken_at_each_event(monkeypatch: pytest.Monkey
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 3)
     watched = Deadlines(EVERY)
     watch(watched, all_of([1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0, 9.0]))
-    assert [time for time, _, _ in watched.until(8.0)] == [1.0, 2.0, 3.0]  # however many there are of one time
+    assert [time for time, _, _ in watched.take_due(8.0)] == [1.0, 2.0, 3.0]  # however many there are of one time
     assert (watched.reached, watched.begin > 3.0) == ((3.0, ("3", 0), 1), True)
-    assert [time for time, _, _ in watched.until(8.0)] == [3.0, 3.0, 4.0]
+    assert [time for time, _, _ in watched.take_due(8.0)] == [3.0, 3.0, 4.0]
     assert watched.reached == (5.0, ("6", 0), 1)
-    assert [time for time, _, _ in watched.until(8.0)] == [5.0]
+    assert [time for time, _, _ in watched.take_due(8.0)] == [5.0]
     assert watched.begin == 8.0
 
 
@@ -41,10 +41,10 @@ def test_new_ones_of_a_time_that_is_half_taken_are_not_watched(monkeypatch: pyte
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
     watched = Deadlines(EVERY)
     watch(watched, all_of([3.0, 3.0]))
-    assert len(list(watched.until(4.0))) == 1
+    assert len(list(watched.take_due(4.0))) == 1
     watch(watched, [(3.0, ("0", 0), 1), (3.0, ("9", 0), 1)])
-    assert [key for _, key, _ in watched.until(4.0)] == [("1", 0)]
-    assert list(watched.until(4.0)) == []
+    assert [key for _, key, _ in watched.take_due(4.0)] == [("1", 0)]
+    assert list(watched.take_due(4.0)) == []
 
 
 def test_restart_between_deadlines_processes_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_restart_between_deadlines_processes_each_once(monkeypatch: pytest.Monke
     watched, taken = Deadlines(EVERY), []
     watch(watched, every)
     for now in (3.0, 3.0, 3.0, 6.5, 6.5, 8.0, 8.0):
-        taken += list(watched.until(now))
+        taken += list(watched.take_due(now))
         anew = Deadlines(EVERY)
         anew.restore(watched.reached, times_of(every))
         watched = anew
@@ -65,7 +65,7 @@ def test_those_of_jobs_that_have_left_take_no_share_of_a_turn(monkeypatch: pytes
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
     watched = Deadlines({("1", 0), ("3", 0)})
     watch(watched, all_of([1.0, 2.0, 3.0, 4.0]))
-    assert [key for _, key, _ in watched.until(9.0)] == [("1", 0)]
+    assert [key for _, key, _ in watched.take_due(9.0)] == [("1", 0)]
     assert watched.reached == (4.0, ("3", 0), 1)
 
 
@@ -75,7 +75,7 @@ def test_deadlines_of_all_jobs_are_processed_by_time() -> None:
     watched = Deadlines(jobs)
     watched.add(("2", 0), [7.0, nan, 1.0, 4.0, 4.0])
     watched.add(("1", 0), [4.0, 2.0, 9.0])
-    assert list(watched.until(5.0)) == [
+    assert list(watched.take_due(5.0)) == [
         (1.0, two, 2),
         (2.0, one, 1),
         (4.0, one, 0),
@@ -83,5 +83,5 @@ def test_deadlines_of_all_jobs_are_processed_by_time() -> None:
         (4.0, two, 4),
     ]
     jobs.remove(one)
-    assert list(watched.until(8.0)) == [(7.0, two, 0)]
-    assert list(watched.until(10.0)) == []
+    assert list(watched.take_due(8.0)) == [(7.0, two, 0)]
+    assert list(watched.take_due(10.0)) == []

@@ -9,7 +9,7 @@ import pytest
 from models.stored_values import encode, reader
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
-from models.waits.blend.deficits import NO_QUEUE, NOBODY, SUM, count, wider
+from models.waits.blend.deficits import NO_QUEUE, NOBODY, SUM, adjusted_bound, count
 from models.waits.blend.immediate_start import ImmediateStartModel, ImmediateStartState
 from models.waits.blend.mixture import seconds
 from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES, MixtureSnapshot
@@ -198,10 +198,10 @@ def test_zero_bound_grows_by_burst_deficit_until_covered() -> None:
     deficits, counted, of_user = np.zeros((SUM + 1, QUANTILES)), np.zeros((2, QUANTILES)), NOBODY.copy()
     for _ in range(500):
         count(deficits, counted, of_user, NO_QUEUE, BURST, 2, 0.0, False)
-    assert seconds(wider(0.0, 2, deficits, float(of_user[0, 2]))) > 200.0
+    assert seconds(adjusted_bound(0.0, 2, deficits, float(of_user[0, 2]))) > 200.0
     for _ in range(4500):  # so that nine of ten have held
         count(deficits, counted, of_user, NO_QUEUE, BURST, 2, 0.0, True)
-    assert wider(0.0, 2, deficits, float(of_user[0, 2])) == pytest.approx(0.0, abs=1e-6)
+    assert adjusted_bound(0.0, 2, deficits, float(of_user[0, 2])) == pytest.approx(0.0, abs=1e-6)
     assert not NO_QUEUE.any()
 
 
@@ -355,14 +355,14 @@ def test_a_distribution_without_width_has_a_tail() -> None:
 def test_deadlines_before_the_elapsed_wait_are_not_tracked() -> None:
     both = {("1", 0), ("2", 0)}
     deadlines = Deadlines(both)
-    assert list(deadlines.until(10.0)) == []
+    assert list(deadlines.take_due(10.0)) == []
     deadlines.add(("1", 0), [5.0, 15.0])
     deadlines.add(("2", 0), [10.0])
-    assert [deadline[1] for deadline in deadlines.until(11.0)] == [("2", 0)]
-    assert list(deadlines.until(9.0)) == [] and deadlines.begin == 11.0
+    assert [deadline[1] for deadline in deadlines.take_due(11.0)] == [("2", 0)]
+    assert list(deadlines.take_due(9.0)) == [] and deadlines.begin == 11.0
     other = Deadlines(both)
     other.restore((11.0, ("", -1), -1), [(("1", 0), [5.0, 15.0])])
-    assert list(other.until(20.0)) == [(15.0, ("1", 0), 1)]
+    assert list(other.take_due(20.0)) == [(15.0, ("1", 0), 1)]
 
 
 def test_schedule_is_the_median_alone_while_it_is_accurate() -> None:

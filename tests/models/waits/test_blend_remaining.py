@@ -69,7 +69,9 @@ def test_every_answer_about_a_queued_job_agrees_at_any_moment(seed: int) -> None
 def _answers_agree(engine: Engine, now: float) -> int:
     """Compare what is said of each queued job; return how many there were."""
     context, count = engine.context, 0
-    starts = dict(zip(context.state.table.seen().rows.tolist(), engine.methods.starts(context, now), strict=True))
+    starts = dict(
+        zip(context.state.table.visible_rows().rows.tolist(), engine.methods.starts(context, now), strict=True)
+    )
     for job in list(context.state.in_phase(Phase.QUEUED)):
         one = answer(JobQuestion(id="1", site="s", job=job.id), engine, now)
         several = answer(JobsQuestion(id="1", site="s", user=job.user or "", limit=100), engine, now)

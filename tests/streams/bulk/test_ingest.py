@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.bulk.ingest import PacedIterator, SortedSource, names_of, timeline, until
+from streams.bulk.ingest import PacedIterator, SortedSource, first_seconds, names_of, timeline
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from tests.support.traces import made_trace, swf_line
@@ -61,8 +61,8 @@ def test_a_sites_own_events_stay_in_their_order(tmp_path: Path) -> None:
 
 
 def test_the_first_hours_end_in_the_midst(two: list[SortedSource]) -> None:
-    assert [since for since, _ in until(timeline(two[:1]), 10)] == [0, 0, 10]
-    assert len(list(until(timeline(two), math.inf))) == two[0].count + two[1].count
+    assert [since for since, _ in first_seconds(timeline(two[:1]), 10)] == [0, 0, 10]
+    assert len(list(first_seconds(timeline(two), math.inf))) == two[0].count + two[1].count
 
 
 class Clock:

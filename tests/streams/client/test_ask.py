@@ -16,7 +16,7 @@ from models.records import Alternative, LiveState, Why
 from streams.cli.app import main
 from streams.client import listing
 from streams.client.http import HttpClient
-from streams.client.listing import check_ranking, show_ranking, understood
+from streams.client.listing import check_ranking, parsed_request, show_ranking
 from streams.errors import Unreachable, UserError
 from tests.support.answering import Answer, Asked, answering
 
@@ -221,7 +221,7 @@ class TestCommand:
         assert asked == [(job, (), None)]
         said = "1 cpu and 4 gpus of type a100 without a walltime, whole nodes, tasks 8, memory 64G"
         assert (
-            understood(job)
+            parsed_request(job)
             == f"{said}, partition gpu,old, account lab, qos high, reservation course, constraint ib|hdr"
         )
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from queuecast.testing_sources import BadPart, SourceContract, steps_there
+from queuecast.testing_sources import BadPart, SourceContract, present_steps
 from streams.errors import UserError
 from streams.sources.contract import CursorError, SkippedPart, Source, decode_cursor, refuse
 from streams.sources.logs.lines import LinePosition
@@ -142,7 +142,7 @@ class TestSourceOfAnotherPackage(SourceContract):
 
     def test_a_line_counts_when_it_is_whole(self, location: str) -> None:
         source = self.open(location)
-        whole_lines = list(steps_there(source))[-1][1]
+        whole_lines = list(present_steps(source))[-1][1]
         assert next(source.events(whole_lines)) == (None, whole_lines)
         with Path(location).open("a") as file:
             file.write(" end\n")

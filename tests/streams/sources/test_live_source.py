@@ -69,7 +69,7 @@ def test_what_is_read_sent_and_skipped_is_counted_and_told(monkeypatch: pytest.M
         watch.on_skipped(SkippedPart("log", number, "field 1 (time)", "'soon'", "Unix seconds"))
     assert len(told) == MAX_WARNED
     now[0] += REPORT_S
-    watch.look()
+    watch.poll()
     assert told[-1].startswith("5 records, 2 events sent, 25 skipped")
     values = {
         (sample.name, *(value for key, value in sample.labels.items() if key not in ("source", "site"))): sample.value

@@ -77,7 +77,7 @@ class QueueReader:
 
     def read(self, jobs: Sequence[Job], bounds_s: Floats, context: SiteContext, now: float) -> QueueSnapshot:
         """Take a snapshot of jobs whose first predictions had these bounds, (jobs, 4) in seconds."""
-        table, seen = context.state.table, context.state.table.seen()
+        table, seen = context.state.table, context.state.table.visible_rows()
         ages_s = np.array([max(now - job.ready, 0.0) for job in jobs])
         conditional_s = waits_after(ages_s, _PROBABILITIES, bounds_s, _PROBABILITIES) - ages_s[:, None]
         queue, rows = np.zeros((len(jobs), len(OF_QUEUE))), np.array([table.row(job.key) for job in jobs])

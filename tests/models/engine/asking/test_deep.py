@@ -51,7 +51,7 @@ def soon_deep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pending_job_in_deep_queue_has_start_and_jobs_ahead(engine: Engine) -> None:
-    looked_at, others = engine.context.state.table.seen(), 0
+    looked_at, others = engine.context.state.table.visible_rows(), 0
     for number in (0, 1000, 3001, 3002, 3003, 3004, QUEUED - 1):
         job = engine.context.state.jobs[f"{number}.alder", 0]
         others += engine.context.state.table.row(job.key) not in looked_at.rows
@@ -91,7 +91,7 @@ def test_jobs_that_are_held_back_are_sought_among_those_that_fit(engine: Engine)
     assert BlockedBy(engine, late).of(job, late) == OVERDUE  # all CPUs are in use
     engine.apply(Capacity(site="alder", time=10.0, cpus=16))
     assert BlockedBy(engine, late).of(job, late) == UNKNOWN
-    told = BlockedBy(engine, late).beside(job) or ""
+    told = BlockedBy(engine, late).blocked_reason(job) or ""
     assert int(told.split()[0]) == pytest.approx(QUEUED // 10, rel=0.3)
     engine.apply(Capacity(site="alder", time=11.0, cpus=8))
 

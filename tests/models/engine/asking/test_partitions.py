@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from models.engine.asking.engine_answers import answer
-from models.engine.asking.partitions import considered, left_out, never, partition_states
+from models.engine.asking.partitions import considered, left_out, never_runs_reason, partition_states
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import (
@@ -96,10 +96,10 @@ def test_a_question_describes_the_job_that_a_submission_would() -> None:
 def test_where_it_cannot_run_is_told_with_the_reason() -> None:
     engine = site()
     too_long = considered(WaitQuestion(id="1", site="a", queue="batch", walltime=9000.0), 5.0)
-    assert never(engine, too_long) == "walltime 2h30m: at most 2h in batch"
+    assert never_runs_reason(engine, too_long) == "walltime 2h30m: at most 2h in batch"
     named = ["batch", "gpu", "any", "elsewhere"]
     some = considered(WaitQuestion(id="1", site="a", queue="batch", partitions=named, walltime=9000.0), 5.0)
-    assert never(engine, some) is None
+    assert never_runs_reason(engine, some) is None
     assert left_out(engine, some) == {
         "batch": "walltime 2h30m: at most 2h in batch",
         "any": "partition any is down",

@@ -57,7 +57,7 @@ def test_a_field_that_is_altered_is_another_and_the_rest_stays(name: str, starte
         setattr(job, name, getattr(was, name))
         job.planned_run_s = old.planned_run_s
     else:
-        job.extras = job.extras.but(**{name: getattr(was, name)})
+        job.extras = job.extras.replaced(**{name: getattr(was, name)})
     for other in ("features", "estimates", "run_estimates"):
         setattr(job, other, getattr(old, other))
     assert job == old

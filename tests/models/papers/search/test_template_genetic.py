@@ -15,11 +15,11 @@ from models.papers.search.genetic import (
     Generation,
     Individual,
     SearchPlan,
-    bred,
     crossover,
     evolve,
     fitnesses,
     mutated,
+    offspring,
 )
 from models.papers.search.templates import MAX_SET_TEMPLATES, Encoding, Evaluate, TemplateSets
 from tests.support.template_searches import in_turn, workload
@@ -92,10 +92,10 @@ def test_a_mutation_flips_one_bit_of_a_hundred() -> None:
 def test_the_fit_have_more_children() -> None:
     parents = [("0" * BITS,)] * 10 + [("1" * BITS,)] * 10  # the ones are the worst
     generation = Generation(1, parents, [10.0, 1.0, 5.0, 2.0, *[6.0] * 6, *[50.0] * 10])
-    mean = np.mean([sum(gene[0].count("1") for gene in bred(Genes(), generation, 18, seed)) for seed in range(50)])
+    mean = np.mean([sum(gene[0].count("1") for gene in offspring(Genes(), generation, 18, seed)) for seed in range(50)])
     assert mean / (18 * BITS) == pytest.approx(1 / 5, abs=0.05)  # those at 50 have a fourth of the fitness, about
     mixed = individuals([3, 1, 10, 4, 2, 7])
-    children = bred(Genes(), Generation(4, mixed, [9.0, 3.0, 8.0, 2.0, 3.0, 11.0]), 4, 1)
+    children = offspring(Genes(), Generation(4, mixed, [9.0, 3.0, 8.0, 2.0, 3.0, 11.0]), 4, 1)
     assert len(children) == 4 and all(1 <= len(individual) <= MAX_SET_TEMPLATES for individual in children)
 
 

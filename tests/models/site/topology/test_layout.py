@@ -112,8 +112,10 @@ def test_the_nodes_of_an_area_hold_what_its_pools_hold() -> None:
     for room in range(len(found.rooms)):
         nodes = found.nodes.room == room
         assert np.allclose(by_pool.holds[:, room, :2], by_node.holds[:, nodes, :2].sum(axis=1))
-        all_of_them = found.wholly(by_node=True)[nodes, :2].sum(axis=0)
-        assert np.allclose(all_of_them, [32.0, 0.0] if found.rooms[room].reservation else found.wholly()[room, :2])
+        all_of_them = found.total_resources(by_node=True)[nodes, :2].sum(axis=0)
+        assert np.allclose(
+            all_of_them, [32.0, 0.0] if found.rooms[room].reservation else found.total_resources()[room, :2]
+        )
 
 
 def test_an_area_of_many_nodes_is_not_looked_at_node_by_node() -> None:

@@ -49,7 +49,7 @@ def said_s(forests: Forests, queued: float, site: float) -> float:
 
 
 def others(prior: Prior) -> Forests:
-    return Forests.of_others(prior, POINT[1:], NAMES)
+    return Forests.prior_estimates(prior, POINT[1:], NAMES)
 
 
 def test_prior_features_are_scaled_by_the_site_size() -> None:

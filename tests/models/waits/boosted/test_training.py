@@ -41,7 +41,7 @@ class Method:
 
     def restarted(self, fit: Callable[[Iterable[Pair]], str] = summary, without: bytes | None = None) -> "Method":
         again = Method(fit)
-        rows = [row for row in self.notes.rows.kept if without is None or without not in row.value]
+        rows = [row for row in self.notes.rows.numbered if without is None or without not in row.value]
         first = self.notes.count - len(rows)
         again.notes.rows.restore(
             [type(row)(first + n, row.value) for n, row in enumerate(rows)], self.notes.count, first
@@ -76,7 +76,7 @@ def test_restarts_change_nothing(steps: list[tuple[str, int]]) -> None:
         elif what == "restart":
             method = method.restarted()
         assert method.training.model == steady.training.model
-        assert method.notes.rows.kept == steady.notes.rows.kept
+        assert method.notes.rows.numbered == steady.notes.rows.numbered
         assert method.training.save() == steady.training.save()
 
 
@@ -201,7 +201,7 @@ def test_a_model_that_cannot_be_read_is_lost() -> None:
 
     again = Method()
     again.training = Training(again.notes, summary, str.encode, refuse, SMALL)
-    again.notes.rows.restore(method.notes.rows.kept, method.notes.count, method.notes.rows.oldest)
+    again.notes.rows.restore(method.notes.rows.numbered, method.notes.count, method.notes.rows.oldest)
     again.notes.load()
     again.training.load(method.training.save())
     assert again.training.degraded

@@ -7,7 +7,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from models.waits.order import LearntOrder
-from models.waits.order.aging import FIRST_S, Aging, UsageSinceSort, add_use, people_later, reordered
+from models.waits.order.aging import FIRST_S, Aging, UsageSinceSort, add_use, reordered, usage_after
 from models.waits.order.order_features import NAMES, DecayedUsage, accrue
 from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.schedule import Limits, line_of, schedule
@@ -71,7 +71,7 @@ def test_what_is_used_meanwhile_is_reckoned_as_used_halfway(passed_s: float) -> 
     use = UsageSinceSort(np.zeros(3), np.zeros(1))
     for user in (1, 2):
         add_use(use, user, 0, 4 * passed_s)
-    found = people_later(people, use, passed_s, people.held, people.runs)
+    found = usage_after(people, use, passed_s, people.held, people.runs)
     exact = before * 2.0 ** (-passed_s / HALVES)
     accrue(exact, np.array([4, 4]), np.array([1, 2]), np.full(2, passed_s))
     np.testing.assert_allclose(found.users[1:], exact[1:], rtol=0.005)

@@ -16,7 +16,7 @@ from models.waits.order import LearntOrder
 from models.waits.order.inferred_limits import REFUSED, LimitsSeen, count
 from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.queue_limits import QueueLimitsSeen, count_in, started_in
-from models.waits.order.schedule import long_of
+from models.waits.order.schedule import long_job_limit
 from models.waits.order.usage import HALF_LIVES_S, Usage
 from tests.simulation.drawn import Drawn, Rules
 from tests.simulation.schedulers import TIERS, run_changing
@@ -90,7 +90,7 @@ def test_a_cap_on_what_a_user_holds_is_found() -> None:
 def test_a_limit_on_what_a_queue_holds_is_found(most: tuple[tuple[str, float], ...], found: float) -> None:
     jobs = generate(5, 1500, cpus=64, load=0.9, users=12)
     engine = engine_after(run_changing(jobs, 64, "alder", msgspec.structs.replace(TIERS, limits=most)))
-    places = [method(engine).preference.places.one(queue) for queue in ("short", "batch", "long")]
+    places = [method(engine).preference.places.slot_of(queue) for queue in ("short", "batch", "long")]
     assert method(engine).queue_limits.limits(64)[places].tolist() == [np.inf, np.inf, pytest.approx(found)]
 
 
@@ -101,14 +101,14 @@ def test_a_part_kept_for_short_jobs_is_found(part: float, found: tuple[float, fl
     for job in generate(5, 1500, cpus=64, load=0.7, users=12, start_time=0):
         events += scheduler.submit(job)
     engine = engine_after(events)
-    long, long_s = long_of(method(engine).queue_limits.limits(64))
+    long, long_s = long_job_limit(method(engine).queue_limits.limits(64))
     assert (long, long_s) == (pytest.approx(found[0], abs=0.04 * 64), found[1])
 
 
 def test_tightest_independent_limit_of_longer_jobs_counts() -> None:
     places = np.full(NO_QUEUE + 1, np.inf)
     places[:7] = 471.0, 409.6, 409.6, 409.6, 409.6, 380.0, np.inf
-    assert long_of(places) == (409.6, 3600.0)
+    assert long_job_limit(places) == (409.6, 3600.0)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ class Told:
             if name in request
         }
         fields = {"queue": "cpu"} | request
-        (said,) = consider(self.engine, [Job("", 0, time, walltime=walltime, extras=EXTRAS.but(**rare), **fields)])
+        (said,) = consider(self.engine, [Job("", 0, time, walltime=walltime, extras=EXTRAS.replaced(**rare), **fields)])
         return said
 
     def waits_s(self, *walltime: float, **request: Any) -> float | None:

@@ -25,7 +25,7 @@ JAM = 40_000
 
 def leaving(seen: Withdrawals, users: list[str | None], age_s: float = 0.0) -> list[float]:
     codes = {user: code for code, user in enumerate(dict.fromkeys([None, *users]))}
-    slots = np.array([seen.slots.one(user) for user in codes])
+    slots = np.array([seen.slots.slot_of(user) for user in codes])
     ages = np.full(len(users), age_s)
     of = np.array([codes[user] for user in users])
     return list(leaves(ages, of, np.ones(len(users)), seen.seen, seen.users[slots]).tolist())
@@ -68,7 +68,7 @@ def test_a_restart_changes_nothing_and_few_users_are_kept() -> None:
             kept.see(f"v{nth}", 100.0 * nth, nth % 2 == 0, 0.5, tasks=1 + nth % 3)
         assert leaving(seen, users) == leaving(other, users)
     assert encode(seen.saved()) == encode(other.saved())
-    assert seen.slots.one("u0") == MOST_USERS
+    assert seen.slots.slot_of("u0") == MOST_USERS
 
 
 def test_one_withdrawal_is_forgotten_in_the_end() -> None:
@@ -87,7 +87,9 @@ def test_tasks_withdrawn_together_count_as_one_after_another() -> None:
     seen.see("ada", 1000.0, True, 0.0, tasks=20)
     for _ in range(20):
         other.see("ada", 1000.0, True, 0.0)
-    assert seen.users[seen.slots.one("ada"), 0] == pytest.approx(other.users[other.slots.one("ada"), 0], rel=1e-5)
+    assert seen.users[seen.slots.slot_of("ada"), 0] == pytest.approx(
+        other.users[other.slots.slot_of("ada"), 0], rel=1e-5
+    )
 
 
 def jammed() -> Engine:
@@ -155,7 +157,7 @@ def test_tasks_of_an_array_are_withdrawn_as_they_start(one_by_one: bool) -> None
         engine.apply(cancel(name, now + 2000, array=array))
     assert 0.9 < withdrawn(engine) < 5.0
     withdrawals = order_of(engine)._sums.withdrawals
-    assert withdrawals.users[withdrawals.slots.one("eve"), 0] > 20.0  # of her last 33 or so
+    assert withdrawals.users[withdrawals.slots.slot_of("eve"), 0] > 20.0  # of her last 33 or so
 
 
 def test_an_attempt_whose_start_was_not_seen_was_not_withdrawn() -> None:

@@ -35,7 +35,7 @@ outcome = partial(events.outcome, predicted_run_s=1.0)
 
 
 def came(scores: AnswerScores, job: str, cpus: int = 4, time: float = 0.0, **fields: Any) -> None:
-    scores.came(submit(job, time, cpus=cpus, walltime=fields.pop("walltime", 600.0), queue="batch", **fields))
+    scores.add_submission(submit(job, time, cpus=cpus, walltime=fields.pop("walltime", 600.0), queue="batch", **fields))
 
 
 def ask(scores: AnswerScores, wait_s: float | None = 50.0, made_at: float = 0.0, **fields: Any) -> None:

@@ -74,7 +74,7 @@ def test_that_events_were_lost_is_not_forgotten(monkeypatch: pytest.MonkeyPatch,
         yield place[1] not in poison
 
     monkeypatch.setattr(CrashTracker, "doing", doing)
-    monkeypatch.setattr(CrashTracker, "suspects_nothing", False)
+    monkeypatch.setattr(CrashTracker, "has_no_suspect", False)
 
     def world() -> World:
         world = World()
