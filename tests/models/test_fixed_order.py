@@ -28,7 +28,7 @@ WHOLE_NUMBERS = {
     "models/simulation/comparison.py": {"perform"},
     "models/site/shapes.py": {"_gpu_sizes", "_plain_sizes"},
     "models/site/size.py": {"implausible_pools", "implausible_request"},
-    "models/site/topology/layout.py": {"_each", "_nodes"},
+    "models/site/topology/layout.py": {"_nodes", "_room_nodes"},
     "models/site/topology/refusals.py": {"_of_all_nodes"},
     "models/site/topology/topology.py": {"_area", "node_of", "request_of"},
 }
