@@ -16,6 +16,7 @@ Derive a class `Test…` from `SourceContract` in a test file, and write a small
             return str(path)
 """
 
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -142,6 +143,14 @@ class SourceContract:
         cursor = list(present_steps(self.open(location)))[-1][1]
         assert cursor is not None
         assert events_there(self.open(location), cursor) == []
+
+    def test_read_until_is_in_the_past(self, location: str) -> None:
+        """Heartbeats state that a live source has yielded all events up to then."""
+        source, before = self.open(location), time.time()
+        list(steps_there(source))
+        if source.read_until is not None:
+            assert source.live
+            assert before - 1.0 <= source.read_until <= time.time()
 
     def test_read_all_gives_the_same_events(self, location: str) -> None:
         followed = [event for event, _ in events_there(self.open(location))]

@@ -27,6 +27,7 @@ from models.records import (
     Capacity,
     End,
     ExpectedStart,
+    Heartbeat,
     Hold,
     JobEvent,
     JobKey,
@@ -107,6 +108,9 @@ class Engine:
     def _take(self, event: AnyEvent, arrived: float | None) -> list[Record]:
         """Apply a plausible event. An event that changes no job does not advance the clock either."""
         parts, live = self.parts, self.parts.live
+        if isinstance(event, Heartbeat):
+            self.clock.confirm(event.time, arrived)
+            return self._follow_time()
         parts.arrived, live.event_time = arrived, event.time
         if isinstance(event, JobEvent) and live.may_be_forgotten(event.key, event.time):
             return [Anomaly("forgotten_job", f"job {event.job} is unknown, and may have left before", rejected=True)]
@@ -118,11 +122,14 @@ class Engine:
             return records  # a late event does not advance the clock
         live.expiry.tick(self.clock.of(event.time, arrived))
         self.clock.tick(event.time, arrived)
-        self.trends.pass_to(self.clock.now, self.context.state)
-        parts.landmarks.pass_to(self.clock.now)
-        if parts.reestimates.any_due(self.clock.now):
-            records.extend(self._submits.estimate_again())
-        return records
+        return records + self._follow_time()
+
+    def _follow_time(self) -> list[Record]:
+        """Update everything that depends on the site's time, and return the estimates that have moved."""
+        parts, now = self.parts, self.clock.now
+        self.trends.pass_to(now, self.context.state)
+        parts.landmarks.pass_to(now)
+        return [*self._submits.estimate_again()] if parts.reestimates.any_due(now) else []
 
     def forget_job(self, key: JobKey) -> str:
         """Remove a live job on an operator's request; return a description of the result."""

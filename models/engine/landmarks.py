@@ -108,7 +108,8 @@ class Landmarks:
         self.pass_to(at)
         self.catch_up(job, at)
         self.recent.add(at, wait_s)
-        noted, job.landmarks = job.landmarks, ()
+        noted = tuple(noted for noted in job.landmarks if WAITING_AGES_S[noted.age] < wait_s)  # the event may be late
+        job.landmarks = ()
         self.latest = job.key, noted
         return noted
 

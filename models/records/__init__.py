@@ -52,6 +52,7 @@ from models.records.events import (
     End,
     Event,
     ExpectedStart,
+    Heartbeat,
     Hold,
     JobEvent,
     JobKey,

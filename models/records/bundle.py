@@ -13,6 +13,7 @@ from models.records.events import (
     Capacity,
     End,
     ExpectedStart,
+    Heartbeat,
     Hold,
     Name,
     Release,
@@ -25,7 +26,7 @@ from models.records.events import (
 )
 
 AnyJobEvent = Submit | Start | End | Cancel | Hold | Release | Suspend | Resume | Alter | Requeue | ExpectedStart
-AnyEvent = AnyJobEvent | Capacity
+AnyEvent = AnyJobEvent | Capacity | Heartbeat
 """Any event of a scheduler."""
 
 MAX_BYTES: Final = 60_000  # bytes of a bundle's events as JSON; some 300 of them

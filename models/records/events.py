@@ -299,6 +299,13 @@ class Reservation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     denied_accounts: Names | None = None
 
 
+class Heartbeat(Event, kw_only=True, frozen=True):
+    """The source has reported all events up to `time`. It advances the site's time, and changes nothing else.
+
+    A source sends it after some minutes without an event, so that the estimates of pending jobs follow the time.
+    """
+
+
 class Capacity(Event, kw_only=True, frozen=True):
     """The size of the site, the state of its nodes, or its partitions and limits changed.
 

@@ -9,6 +9,9 @@ from models.durations import DAY_S, duration
 
 MAX_AHEAD_S = 600.0  # live site: maximum time of an event after its arrival at the broker
 
+MAX_HEARTBEAT_AHEAD_S = DAY_S
+"""Replayed site: maximum time of a heartbeat after the site's time. A wrong one then costs a day at most."""
+
 MAX_AGE_S = 400 * DAY_S
 """Maximum age of an event, relative to its arrival at a live site, else to the site's time."""
 
@@ -105,6 +108,20 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         self.implausible = 0
         self._fall_behind(time)
         self.now = max(self.now, time)
+
+    def doubt_heartbeat(self, time: float, arrived: float | None) -> str | None:
+        """Return why the time of a heartbeat is implausible; None if it is plausible. Changes no counters."""
+        if arrived is not None and self.live:
+            return _outside(time - arrived, MAX_AHEAD_S, "its arrival")
+        return _outside(time - self.now, MAX_HEARTBEAT_AHEAD_S, "the site's time") if self.believed else None
+
+    def confirm(self, time: float, arrived: float | None) -> None:
+        """Advance to the time of a plausible heartbeat. The first event of a site must be another one.
+
+        It counts for no decision about the site's time, so a source with a wrong clock cannot keep it wrong.
+        """
+        if self.believed:
+            self.now = max(self.now, self.of(time, arrived))
 
     def _fall_behind(self, time: float) -> None:
         """Set a replayed site's time back if most events are earlier: to the latest of these."""

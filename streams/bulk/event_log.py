@@ -16,10 +16,11 @@ from typing import Self
 
 import msgspec
 
-from models.records import AnyEvent, Capacity, Event, JobEvent, Start, Submit
+from models.records import AnyEvent, AnyJobEvent, Capacity, Heartbeat, JobEvent, Start, Submit
 from streams.bulk.live_events import LogPrefixState
 from streams.bulk.survey import Survey, Surveyor
 from streams.errors import UserError
+from streams.sources.silences import LogHeartbeats
 
 _STEPS = {"submit": 0, "start": 2, "suspend": 3, "resume": 3, "end": 4, "cancel": 4, "requeue": 4}
 """Order of each kind among simultaneous events of one attempt; all others are 1."""
@@ -28,7 +29,7 @@ _TURNS = {"end": 0, "cancel": 0, "requeue": 0, "suspend": 0, "submit": 2}
 """Order of each kind among simultaneous events of different jobs; all others are 1, and events after a submit are 3."""
 
 
-def in_order(events: Iterable[AnyEvent]) -> Iterator[Event]:
+def in_order(events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
     """Order the events of the same moment and remove duplicates; the input is sorted by time.
 
     Jobs that leave come before jobs that start, and these before submissions; a job that starts at its submission
@@ -40,11 +41,12 @@ def in_order(events: Iterable[AnyEvent]) -> Iterator[Event]:
         yield from found if len(found) == 1 else _of_one_moment(found)
 
 
-def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
+def _of_one_moment(events: Sequence[AnyEvent]) -> list[AnyEvent]:
     arrays = {event.job: event.array for event in events if isinstance(event, Start) and event.array}
-    lifecycles: dict[tuple[str, str], list[tuple[int, int, int, JobEvent]]] = {}
-    capacities: list[Event] = []
-    seen: dict[tuple[str, str, str, int], list[Event]] = {}
+    lifecycles: dict[tuple[str, str], list[tuple[int, int, int, AnyJobEvent]]] = {}
+    capacities: list[Capacity] = []
+    heartbeats: list[Heartbeat] = []
+    seen: dict[tuple[str, str, str, int], list[AnyEvent]] = {}
     for place, event in enumerate(events):
         job, attempt = (event.job, event.attempt) if isinstance(event, JobEvent) else ("", 0)
         alike = seen.setdefault((event.kind, event.site, job, attempt), [])
@@ -54,9 +56,11 @@ def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
         if isinstance(event, JobEvent):
             lifecycle = lifecycles.setdefault((event.site, arrays.get(job, job)), [])
             lifecycle.append((attempt, _STEPS.get(event.kind, 1), place, event))
+        elif isinstance(event, Heartbeat):
+            heartbeats.append(event)
         else:
             capacities.append(event)
-    turns: list[tuple[int, int, int, Event]] = []
+    turns: list[tuple[int, int, int, AnyJobEvent]] = []
     for first, lifecycle in enumerate(lifecycles.values()):
         lifecycle.sort(key=lambda item: item[:3])
         turn, submitted = 0, False
@@ -65,7 +69,7 @@ def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
             submitted |= isinstance(one, Submit)
             turns.append((turn, first, step, one))
     turns.sort(key=lambda item: item[:3])
-    return [*capacities, *(one for *_, one in turns)]
+    return [*capacities, *(one for *_, one in turns), *heartbeats]
 
 
 CACHE_KIB = 64 * 1024  # the most memory that sorting takes, KiB; more goes to temporary files
@@ -120,6 +124,7 @@ class EventLog(msgspec.Struct):
         cuts: by site, where its log begins (Unix seconds) if it is left-truncated; see `Survey.cut`.
             Earlier submissions are `late`: their jobs are part of the state but are not scored, because the log
             omits the jobs that had ended by then.
+        heartbeats: number of heartbeats that were added.
     """
 
     path: Path
@@ -127,6 +132,7 @@ class EventLog(msgspec.Struct):
     capacity: dict[str, Capacity]
     fingerprint: str
     cuts: dict[str, float] = {}
+    heartbeats: int = 0
 
     @classmethod
     def of(
@@ -136,6 +142,7 @@ class EventLog(msgspec.Struct):
         shown: Shown = silent,
         share: Share = lambda: None,
         on_invalid: OnInvalid = _refuse,
+        heartbeat_s: float = 0.0,
     ) -> Self:
         """Sort events into a new file in a directory.
 
@@ -147,12 +154,14 @@ class EventLog(msgspec.Struct):
             shown: shows progress.
             share: returns the share of the input that has been read.
             on_invalid: receives the problem of each event with a value that no record can carry; the event is skipped.
+            heartbeat_s: add heartbeats in silences of so many seconds while jobs are pending; 0 adds none.
 
         Raises:
             UserError: no space is left in the directory.
         """
         path, content = directory / "events.sqlite", blake2b(digest_size=8)
         surveyors: dict[str, Surveyor] = {}
+        heartbeats = LogHeartbeats(heartbeat_s)
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as base:
                 base.executescript(_TABLES)
@@ -163,7 +172,9 @@ class EventLog(msgspec.Struct):
                 with shown("events put in order", count, share) as advance:
                     given = base.execute("SELECT event FROM spare.given ORDER BY time, rowid")
                     ordered = in_order(_passing(_decoded(given, on_invalid), advance))
-                    base.executemany("INSERT INTO events VALUES (?)", _counted(ordered, surveyors, content.update))
+                    base.executemany(
+                        "INSERT INTO events VALUES (?)", _counted(ordered, surveyors, heartbeats, content.update)
+                    )
                 base.execute("COMMIT")
         except sqlite3.Error as error:
             raise UserError(
@@ -171,7 +182,7 @@ class EventLog(msgspec.Struct):
             ) from None
         surveys = {site: surveyor.done() for site, surveyor in surveyors.items()}
         capacity = {site: found for site, survey in surveys.items() if (found := inferred(survey)) is not None}
-        return cls(path, surveys, capacity, content.hexdigest())
+        return cls(path, surveys, capacity, content.hexdigest(), heartbeats=heartbeats.count)
 
     @property
     def site(self) -> str:
@@ -190,8 +201,8 @@ class EventLog(msgspec.Struct):
 
     @property
     def count(self) -> int:
-        """Number of events, including those of inferred machines."""
-        return len(self.capacity) + sum(survey.events for survey in self.surveys.values())
+        """Number of events, including those of inferred machines and added heartbeats."""
+        return len(self.capacity) + self.heartbeats + sum(survey.events for survey in self.surveys.values())
 
     def cut_off(self) -> None:
         """Detect the sites whose logs are left-truncated."""
@@ -231,16 +242,20 @@ def _passing(events: Iterable[AnyEvent], advance: Callable[[float], None]) -> It
 
 
 def _counted(
-    events: Iterable[Event], surveyors: dict[str, Surveyor], hashed: Callable[[bytes], None]
+    events: Iterable[AnyEvent],
+    surveyors: dict[str, Surveyor],
+    heartbeats: LogHeartbeats,
+    hashed: Callable[[bytes], None],
 ) -> Iterator[tuple[bytes]]:
     for event in events:
         surveyor = surveyors.get(event.site)
         if surveyor is None:
             surveyor = surveyors[event.site] = Surveyor(event.site)
         surveyor.add(event)
-        blob = _encode(event)
-        hashed(blob)
-        yield (blob,)
+        for one in (*heartbeats.before(event), event):
+            blob = _encode(one)
+            hashed(blob)
+            yield (blob,)
 
 
 class JobRange(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import msgspec
 
-from models.records import AnyEvent, AnyJobEvent, Cancel, Capacity, End, Submit
+from models.records import AnyEvent, AnyJobEvent, Cancel, Capacity, End, JobEvent, Submit
 from models.site.clock import MAX_STEP_S
 
 
@@ -54,6 +54,7 @@ class LogPrefixState(dict[tuple[str, str], _JobEvents]):
         self._time = event.time
         if isinstance(event, Capacity):
             self._machines[event.site] = event
+        if not isinstance(event, JobEvent):
             return
         name, array = (event.site, event.job), getattr(event, "array", None)
         lifecycle, row = self.get(name), self.get((event.site, array)) if array is not None else None

@@ -140,6 +140,7 @@ def read_log(
     options: Sequence[str] = (),
     shown: Shown = silent,
     last: int | None = None,
+    heartbeat_s: float = 0.0,
 ) -> Iterator[tuple[EventLog, Report]]:
     """Read files as one log, in a temporary directory.
 
@@ -152,6 +153,7 @@ def read_log(
         options: `NAME=VALUE` for each of these sources, such as its time zone.
         shown: shows progress.
         last: number of last jobs that are needed; earlier ones may be skipped. None: all.
+        heartbeat_s: add heartbeats in silences of so many seconds; 0 adds none.
 
     Raises:
         InvalidInput: no source reads a file, the source has no such option, or the files contain no job.
@@ -170,7 +172,9 @@ def read_log(
             sources: list[Source] = []
             way = _Progress(paths, sources)
             events = _events(paths, site, format_name, options, skip, report, sources, last, way)
-            log = EventLog.of(events, directory, shown, way.share, lambda problem: skip(_invalid(files, problem)))
+            log = EventLog.of(
+                events, directory, shown, way.share, lambda problem: skip(_invalid(files, problem)), heartbeat_s
+            )
         except UserError as error:  # standard input is not known by the place where it is kept
             raise type(error)(str(error).replace(f"{directory}/", "")) from None
         for file in report.files:

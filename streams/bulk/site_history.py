@@ -121,6 +121,7 @@ class OpenHistory:
         options: `NAME=VALUE` for the source, such as its time zone.
         needed: number of last jobs to send, and to predict; None: all.
         shown: shows progress.
+        heartbeat_s: add heartbeats in silences of so many seconds; 0 adds none.
 
     Attributes:
         site: name of the site.
@@ -145,6 +146,7 @@ class OpenHistory:
         options: Sequence[str],
         needed: Memory,
         shown: Shown = silent,
+        heartbeat_s: float = 0.0,
     ) -> None:
         kind: type[Source] = source_named(format_name) if format_name else format_of(files[0])
         self.site, self._file, self._needed = site, None, needed
@@ -159,7 +161,8 @@ class OpenHistory:
             self._source: Source = kind(str(files[0]), site, on_skipped, **options_for(kind, options))
             self._reached, self.follows = None, True
         else:
-            log, report = stack.enter_context(read_log(files, site, kind.name, on_skipped, options, shown, needed.seen))
+            read = read_log(files, site, kind.name, on_skipped, options, shown, needed.seen, heartbeat_s)
+            log, report = stack.enter_context(read)
             self._source, self._reached, self._log = SortedSource(kind.name, log), report.reached, log
             self.jobs, self._skipped = max(report.jobs, log.jobs), max(log.jobs - (needed.seen or log.jobs), 0)
             self.begin, self.events = log.begin, None if self._skipped else log.count

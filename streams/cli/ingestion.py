@@ -16,6 +16,7 @@ import typer
 from streams.cli.options import (
     SOURCES,
     Format,
+    Heartbeats,
     SourceOptions,
     arg,
     flag,
@@ -55,13 +56,16 @@ def source(
         bool, flag("--print", "Print the events as JSON lines; publish nothing, and need no broker.")
     ] = False,
     once: Annotated[bool, flag("--once", "With --print: exit when nothing is left to read.")] = False,
+    heartbeat: Heartbeats = 300.0,
     options: SourceOptions = None,
 ) -> None:
     """Follow a scheduler and publish its events until stopped.
 
     With --cursors a restart resumes at the last position: no event is lost; the
     last ones may be sent twice, and workers skip duplicates. Invalid records are
-    reported and counted, and the others are sent.
+    reported and counted, and the others are sent. After --heartbeat
+    seconds without an event the source confirms that nothing has happened, so that
+    the estimates of pending jobs follow the time.
 
     `--once --print` checks that a source can be read, before it publishes
     anything.
@@ -86,7 +90,7 @@ def source(
         if web_port is not None:
             stack.callback(serve_metrics(watch, web_host, web_port))
         stack.callback(lambda: warn(watch.report()))
-        run_source(settings, opened, watch, directory, stop)
+        run_source(settings, opened, watch, directory, stop, heartbeat)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
 
@@ -124,6 +128,7 @@ def ingest(
         bool, flag("--every-job", "With --history: also send jobs older than the methods' memory.")
     ] = False,
     options: SourceOptions = None,
+    heartbeat: Heartbeats = 300.0,
     wait: Annotated[bool, flag("--wait/--no-wait", "Wait until the worker has processed everything.")] = True,
     as_json: Annotated[bool, flag("--json", "Print what was sent as JSON.")] = False,
 ) -> None:
@@ -204,7 +209,8 @@ def _history(
     if given["every_job"]:
         most = most._replace(seen=None)
     files, cursors = given["traces"], given["cursors"]
-    history = OpenHistory(stack, files, site, settings, cursors, format_name, skipped, options, most, progress)
+    beat_s = given["heartbeat"]
+    history = OpenHistory(stack, files, site, settings, cursors, format_name, skipped, options, most, progress, beat_s)
     if history.begin is not None:
         _warn_of_known(settings, {site: history.begin}, ())
     if not history.follows:
@@ -277,7 +283,7 @@ def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[SortedSou
     named = names_of(list(map(str, files)), sites) if sites else [None] * len(files)
     formats = [given["format_name"] or format_of(path).name for path in files]
     logs = [
-        stack.enter_context(read_log([path], site, name, skipped, options, progress))[0]
+        stack.enter_context(read_log([path], site, name, skipped, options, progress, heartbeat_s=given["heartbeat"]))[0]
         for path, site, name in zip(files, named, formats, strict=True)
     ]
     names_of([log.site for log in logs], ())

@@ -12,6 +12,7 @@ import typer
 
 from streams.cli.options import (
     Format,
+    Heartbeats,
     Range,
     SourceOptions,
     arg,
@@ -81,7 +82,10 @@ def _opened(context: typer.Context) -> "Iterator[tuple[EventLog, Report]]":
     if given["map_name"] is not None:
         format_name, options = format_name or "table", [*options, f"map={given['map_name']}"]
     on_skipped = (lambda part: warn(str(part))) if given["skip_invalid"] else None
-    with read_log(given["files"], given["site"], format_name, on_skipped, options, progress) as found:
+    heartbeat_s = given["heartbeat"] if given.get("anonymise") is None else 0.0
+    with read_log(
+        given["files"], given["site"], format_name, on_skipped, options, progress, heartbeat_s=heartbeat_s
+    ) as found:
         yield found
 
 
@@ -128,6 +132,7 @@ def replay(
     format_name: Format = None,
     map_name: MapName = None,
     options: SourceOptions = None,
+    heartbeat: Heartbeats = 300.0,
     skip_invalid: SkipInvalid = False,
     html: Html = None,
     anonymise: Anonymise = None,
@@ -225,6 +230,7 @@ def compare(
     format_name: Format = None,
     map_name: MapName = None,
     options: SourceOptions = None,
+    heartbeat: Heartbeats = 300.0,
     skip_invalid: SkipInvalid = False,
     html: Html = None,
     as_json: Annotated[bool, flag("--json", "Print the report and the tables as JSON.")] = False,

@@ -264,3 +264,6 @@ Format = Annotated[
 SourceOptions = Annotated[
     list[str] | None, opt("Source option, such as its time zone; repeatable.", "--set", "NAME=VALUE")
 ]
+Heartbeats = Annotated[
+    float, opt("Add a heartbeat after this many seconds without an event; 0: none.", "SECONDS", min=0, max=86400)
+]

@@ -1,5 +1,6 @@
 """The contract of an event source: the class `Source`. docs/howto/source.md shows how to write one."""
 
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -132,6 +133,8 @@ class Source(ABC):
             yields events; None if it yields events while it reads.
         reached: the cursor at which a live source of the same name resumes after `read_merged`, whose first source
             is this one; None if none can.
+        read_until: Unix time, by this machine's clock, up to which a live source has yielded all events; None if
+            it cannot state this. The site is silent since its last event then, and heartbeats are sent.
     """
 
     name: ClassVar[str]
@@ -144,6 +147,8 @@ class Source(ABC):
     calls: Mapping[str, Calls] = MappingProxyType({})
     progress: float | None = None
     reached: Cursor | None = None
+    read_until: float | None = None
+    _idle_at: float | None = None
 
     def __init__(self, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> None:
         """Open the source. A source's own options are keyword arguments with defaults.
@@ -210,6 +215,18 @@ class Source(ABC):
         for source in sources:
             for event in source.read_all():
                 yield source, event
+
+    def note_read(self, at_end: bool) -> None:
+        """Record that something was read, or that the end of a live input was reached; this sets `read_until`.
+
+        At the second end in a row, everything up to the time of the first one was read.
+        """
+        if not at_end:
+            self._idle_at = None
+            return
+        if self._idle_at is not None:
+            self.read_until = self._idle_at
+        self._idle_at = time.time()
 
     @abstractmethod
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from models.records import AnyEvent
+from models.records import AnyEvent, Heartbeat
 from streams.broker.admin import topic_id
 from streams.broker.topics import events_topic_of
 from streams.process.scraping import Families
@@ -17,6 +17,7 @@ from streams.settings import Settings
 from streams.sources.contract import SkippedPart, Source
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish
+from streams.sources.silences import HEARTBEAT_S, Silence
 
 REPORT_S = 600.0  # interval of the report lines, in seconds
 MAX_WARNED = 20  # maximum number of skipped parts printed between two reports; all are counted
@@ -63,7 +64,8 @@ class Watch(Collector):
     def on_sent(self, event: AnyEvent) -> None:
         """Count an event."""
         self.sent[event.kind] += 1
-        self.newest = max(self.newest, event.time)
+        if not isinstance(event, Heartbeat):
+            self.newest = max(self.newest, event.time)
 
     def poll(self) -> None:
         """Check for new records, and periodically report the statistics."""
@@ -120,8 +122,18 @@ class Watch(Collector):
         return found.collect()
 
 
-def run_source(settings: Settings, source: Source, watch: Watch, directory: Path | None, stop: Stop) -> None:
+def run_source(
+    settings: Settings, source: Source, watch: Watch, directory: Path | None, stop: Stop, heartbeat_s: float = 0.0
+) -> None:
     """Publish a source's events until it ends or a stop is requested; save the cursor in the directory, if given.
+
+    Args:
+        settings: of the deployment.
+        source: the source.
+        watch: counts the events.
+        directory: of the cursor files; None saves no cursor.
+        stop: checked before each step.
+        heartbeat_s: send a heartbeat after so many seconds without an event; 0 sends none.
 
     Raises:
         UserError: the broker is unreachable or refuses, the topic is missing, or the source cannot be read.
@@ -130,7 +142,29 @@ def run_source(settings: Settings, source: Source, watch: Watch, directory: Path
     watch.source = source
     with ExitStack() as stack:
         file = stack.enter_context(cursor_file(settings, source, directory)) if directory else None
-        publish(settings, _watched(from_source(source, file), watch), watch.on_sent, _no_end, stop, source.sites)
+        steps = with_heartbeats(from_source(source, file), source, heartbeat_s)
+        publish(settings, _watched(steps, watch), watch.on_sent, _no_end, stop, source.sites)
+
+
+def with_heartbeats(
+    steps: Iterable[OutgoingEvent], source: Source, heartbeat_s: float = HEARTBEAT_S
+) -> Iterator[OutgoingEvent]:
+    """Add heartbeats to a source's steps, while its `read_until` shows that its sites are silent.
+
+    A heartbeat has no cursor: another run need not repeat it.
+    """
+    silences: dict[str, Silence] = {}
+    for step in steps:
+        until = source.read_until
+        if step.event is not None:
+            silences.setdefault(step.event.site, Silence(step.event.time, heartbeat_s)).end(step.event.time)
+        elif until is not None and heartbeat_s:
+            for site in source.sites:
+                silence = silences.setdefault(site, Silence(until, heartbeat_s))
+                if silence.next <= until:
+                    silence.sent(until)
+                    yield OutgoingEvent(Heartbeat(site=site, time=until))
+        yield step
 
 
 def _watched(steps: Iterable[OutgoingEvent], watch: Watch) -> Iterator[OutgoingEvent]:

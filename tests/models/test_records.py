@@ -13,6 +13,7 @@ from models.records import (
     DeadLetter,
     End,
     ExpectedStart,
+    Heartbeat,
     Hold,
     JobEvent,
     Outcome,
@@ -54,6 +55,7 @@ EVENTS: list[AnyEvent] = [
     Resume(**JOB),
     ExpectedStart(**JOB, by="slurm", expected=835823400.0),
     Capacity(site="ctc", time=0.0, cpus=338, nodes=338, down_nodes=2),
+    Heartbeat(site="ctc", time=835823460.0),
 ]
 
 

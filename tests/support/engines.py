@@ -17,6 +17,7 @@ from models.records import (
     Capacity,
     End,
     ExpectedStart,
+    Heartbeat,
     Hold,
     Outcome,
     Prediction,
@@ -79,7 +80,7 @@ def encoded(records: list[Record]) -> bytes:
 @cache
 def workload(seed: int, jobs: int = 120) -> list[AnyEvent]:
     """A simulated site whose jobs are also held, altered, suspended and requeued; events are lost, twice or swapped."""
-    dice, rare = random.Random(seed), random.Random(seed)
+    dice, rare, beats = random.Random(seed), random.Random(seed), random.Random(seed)
     events: list[AnyEvent] = []
     held: set[str] = set()
     for event in run(generate(seed, jobs, cpus=64, load=0.9, start_time=10**9), cpus=64, site="s"):
@@ -104,6 +105,8 @@ def workload(seed: int, jobs: int = 120) -> list[AnyEvent]:
                 events.append(Resume(**key | {"time": event.time + 50.0}))
         if dice.random() < 0.1:
             events.append(Alter(**key, cpus=dice.randint(1, 64), walltime=dice.choice([None, 0.1, 7200.0])))
+        if beats.random() < 0.1:
+            events.append(Heartbeat(site="s", time=event.time + 300.0 * (beats.random() - 0.5)))
         if dice.random() < 0.02:
             events.append(Capacity(site="s", time=event.time, cpus=64, nodes=16, down_nodes=dice.randint(0, 12)))
         if dice.random() < 0.05:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from models.durations import DAY_S
-from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, Requeue, Start, Submit
+from models.records import Alter, AnyEvent, Cancel, Capacity, End, Heartbeat, Hold, Requeue, Start, Submit
 
 WALLTIMES_S = (None, 0.0, 1e-6, 60.0, 3600.0, DAY_S, 99 * DAY_S, 101 * DAY_S, 1e9, 1e11)
 ABSURD_CPUS = (10**9, 999_999_999, 10**8, 10_000_001)
@@ -63,6 +63,7 @@ class Hostile:
             lambda: Alter(**where, job=job, **asked),
             lambda: Capacity(**where, cpus=cpus, nodes=cpus, down_nodes=down),
             lambda: self._of_no_job(time, cpus),
+            lambda: Heartbeat(**where),
         ]
         return self._dice.choice(kinds)()
 
@@ -92,7 +93,10 @@ class Hostile:
     def near_times(self) -> list[AnyEvent]:
         """Times that are off by days, hours or seconds."""
         off = self._dice.choice(NEAR_S) * self._dice.choice((1, -1, -1))
-        return [self._of_no_job(self._now + off, self._dice.randint(1, self._cpus))]
+        time = self._now + off
+        if self._dice.random() < 0.2:
+            return [Heartbeat(site=self._site, time=time)]
+        return [self._of_no_job(time, self._dice.randint(1, self._cpus))]
 
     def unknown_jobs(self) -> list[AnyEvent]:
         """Events of jobs that were never submitted, at the right time."""

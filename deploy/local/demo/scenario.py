@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from models.records import AnyEvent, Capacity, Partition, Pool, Start, Submit
+from models.records import AnyEvent, Capacity, JobEvent, Partition, Pool, Start, Submit
 from models.simulation import generate, run
 from streams.bulk.ingest import PacedIterator
 from streams.sources.swf import Trace, events_of
@@ -127,7 +127,7 @@ def _in_partition(name: str, partition: SimulatedPartition, end: int) -> Iterato
         count *= 2
     cpus = pool.cpus * pool.nodes // partition.units
     for event in run([job for job in jobs if job.submit <= end], partition.units, PARTITIONED):
-        if isinstance(event, Capacity):
+        if not isinstance(event, JobEvent):
             continue
         changes: dict[str, object] = {"job": f"{name}-{event.job}"}
         if isinstance(event, Submit | Start) and event.cpus is not None:

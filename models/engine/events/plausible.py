@@ -2,7 +2,7 @@
 
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
-from models.records import Alter, AnyEvent, Capacity, ExpectedStart, Start, Submit
+from models.records import Alter, AnyEvent, Capacity, ExpectedStart, Heartbeat, Start, Submit
 from models.site.clock import MAX_AGE_S, SiteClock
 from models.site.size import MIN_STARTED_JOBS, implausible_capacity, implausible_job, implausible_request
 
@@ -18,11 +18,21 @@ def doubt(event: AnyEvent, arrived: float | None, clock: SiteClock, context: Sit
     Args:
         arrived: when it arrived at the broker, Unix seconds; None offline.
     """
+    if isinstance(event, Heartbeat):
+        return _implausible_heartbeat(event.time, arrived, clock)
     reason = clock.doubt(event.time, arrived) or _implausible_eligible(event)
     if reason is not None:
         return _implausible("implausible_time", reason)
     reason = _implausible_size(event, context, clock.now)
     return None if reason is None else _implausible("implausible_size", reason)
+
+
+def _implausible_heartbeat(time: float, arrived: float | None, clock: SiteClock) -> Anomaly | None:
+    """Check the time of a heartbeat. A live source runs ahead of a site that still replays: that is no error."""
+    reason = clock.doubt_heartbeat(time, arrived)
+    if reason is None:
+        return None
+    return _implausible("implausible_time", reason) if clock.live else Anomaly("heartbeat_ahead_of_replay", reason)
 
 
 def _implausible(reason: str, detail: str) -> Anomaly:

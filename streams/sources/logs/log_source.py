@@ -167,6 +167,7 @@ class LogSource(contract.Source):
         since = quiet = 0  # events and lines without any, since the last cursor
         is_new = cursor is None  # something was read since then, or it is the beginning
         for raw in lines.read(at.place if at is not None else None):
+            self.note_read(at_end=raw is None)
             events = [] if raw is None else as_late(self._events_of(raw, records, lines))
             is_new = is_new or raw is not None
             quiet = 0 if events else quiet + 1

@@ -305,6 +305,7 @@ class FluxSource(contract.Source):
         last = cursor or contract.encode_cursor(at)
         for entry in self._journal(max(newest - OVERLAP_S, 0.0)):
             events: list[AnyEvent] = []
+            self.note_read(at_end=entry is None)
             if entry is not None:
                 mark = (float(entry.timestamp or 0.0), f"{int(entry.jobid)} {entry.name}")
                 if mark in seen:

@@ -75,6 +75,7 @@ class KueueSource(contract.Source):
         records = KueueRecords(self.sites[0], LinesRead(known=at.known), None, self._left_out)
         since = 0
         for kind, found in self._changes(at.version):
+            self.note_read(at_end=kind == "IDLE")
             events = self._listed(found, records) if kind == "LIST" else self._events_of(kind, found, records)
             version = object_at(found, "metadata").get("resourceVersion")
             since += len(events)

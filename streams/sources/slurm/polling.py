@@ -37,7 +37,8 @@ class PollResult(msgspec.Struct):
     """Result of one poll. `at` is its time at the scheduler; `queue` is True if it covers the whole queue.
 
     `late` is True if the state before is missing: started jobs are then too late for a prediction of their waits.
-    `number` counts the polls that have started, if the poller counts them.
+    `number` counts the polls that have started, if the poller counts them. `began` is when the poll began by this
+    machine's clock, Unix seconds; 0 if it is not a poll of a scheduler.
     """
 
     rows: list[JobRow]
@@ -47,6 +48,7 @@ class PollResult(msgspec.Struct):
     machine: Machine | None = None
     late: bool = False
     number: int = 1
+    began: float = 0.0
 
 
 class Poller(ABC):
@@ -142,7 +144,7 @@ class QueuePolling(Polling):
         machine = self._poll_machine() if time.monotonic() >= self._machine_due else None
         at = float(int(time.time()))
         document = self._slurm.queue(self._on_skipped)
-        return PollResult(document.rows, document.last_update or at, queue=True, machine=machine)
+        return PollResult(document.rows, document.last_update or at, queue=True, machine=machine, began=at)
 
     def _poll_machine(self) -> Machine:
         self._machine_due = time.monotonic() + self._machine_s
@@ -178,4 +180,6 @@ class AccountingPolling(Polling):
         """Poll the jobs since the last poll, with an overlap."""
         now = float(int(time.time()))
         since = place.since - OVERLAP_S if place.since else now - self._since_s
-        return PollResult(self._slurm.accounting(max(since, 0.0), self._on_skipped).rows, now, accounting=True)
+        return PollResult(
+            self._slurm.accounting(max(since, 0.0), self._on_skipped).rows, now, accounting=True, began=now
+        )

@@ -183,6 +183,7 @@ class SlurmSource(contract.Source):
         try:
             for step in run.steps():
                 self.records = sum(poller.records for poller in run.pollers)
+                self.read_until = run.read_until
                 self.lag = {unit: value for poller in run.pollers for unit, value in poller.lag.items()}
                 yield step
         finally:
@@ -202,6 +203,8 @@ class _PollLoop:
         # and the number of accounting polls that had started by then
         self._missing = dict.fromkeys(self.place.missing, 0)
         self._cursors = self.place.events // EVENTS_PER_CURSOR
+        self._has_queue = any(isinstance(poller, QueuePolling) for poller in pollers)
+        self.read_until: float | None = None
 
     def steps(self) -> Iterator[contract.Step]:
         """Events with their cursors, and steps without events while nothing happens."""
@@ -212,6 +215,8 @@ class _PollLoop:
                 for result in poller.results(self.place):
                     polled = True
                     yield from self._events_of(result)
+                    if result.began and (result.queue or not self._has_queue) and not self._missing:
+                        self.read_until = result.began
             if polled:
                 idle = self._cursor()
             yield None, idle

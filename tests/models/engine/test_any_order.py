@@ -14,6 +14,7 @@ from models.records import (
     Capacity,
     End,
     ExpectedStart,
+    Heartbeat,
     Hold,
     Release,
     Requeue,
@@ -102,6 +103,7 @@ def orderly(draw: st.DrawFn) -> list[AnyEvent]:
         Capacity(site="s", time=float(time), cpus=8, nodes=4, down_nodes=draw(st.integers(0, 4)))
         for time in draw(st.sets(st.integers(0, 100), max_size=3))
     ]
+    events += [Heartbeat(site="s", time=float(time)) for time in draw(st.sets(st.integers(0, 200), max_size=5))]
     for number in range(draw(st.integers(1, 6))):
         events += job_story(draw, number)
     if draw(st.booleans()):

@@ -88,7 +88,7 @@ def test_a_message_without_a_key_has_the_wrong_one() -> None:
 
 
 def test_all_types_of_events_are_known() -> None:
-    told = "submit start end cancel hold release suspend resume alter requeue expected_start capacity"
+    told = "submit start end cancel hold release suspend resume alter requeue expected_start capacity heartbeat"
     assert tuple(told.split()) == EVENT_TYPES
 
 
