@@ -8,7 +8,7 @@ from tests.drawn.figure import draw
 from tests.drawn.play import played
 from tests.support.dashboards import FILES, loaded
 
-NEVER = {"Lag of sources", "Time of a call", "Failed calls", "Actual wait by account"}
+NEVER = {"Lag of sources", "Call duration", "Failed calls", "Actual wait by account"}
 """Panels without data in the demo: its source reads a file, so it calls nothing and does not say what is left; its jobs
 have no accounts."""
 
