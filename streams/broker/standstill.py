@@ -22,7 +22,7 @@ class Standstill:
         """Record the progress of the read.
 
         Args:
-            left: The current offset and the end offset by partition (`topic`, `partition`).
+            unread: The current offset and the end offset by partition (`topic`, `partition`).
 
         Raises:
             Unreachable: There was no progress for `PATIENCE_S`.

@@ -146,7 +146,7 @@ class Training(Generic[M]):
         Waits for the training to end if the model is due now.
 
         Args:
-            begins: whether a training may start: none is needed where nothing is predicted.
+            may_start: whether a training may start: none is needed where nothing is predicted.
         """
         state, count = self._state, self._notes.count
         if state.start_rows >= 0 and count >= state.due:
