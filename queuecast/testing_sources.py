@@ -147,7 +147,7 @@ class SourceContract:
     def test_read_until_is_in_the_past(self, location: str) -> None:
         """Heartbeats state that a live source has yielded all events up to then."""
         source, before = self.open(location), time.time()
-        list(steps_there(source))
+        list(present_steps(source))
         if source.read_until is not None:
             assert source.live
             assert before - 1.0 <= source.read_until <= time.time()

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import logging.config
 from collections.abc import Iterator
 from typing import Any
 
