@@ -1,4 +1,4 @@
-"""What a start says was allocated counts while the job runs; what was asked for stays the request."""
+"""The allocation in a start event counts while the job runs; the request keeps its values."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def in_use(engine: Engine) -> int:
 
 
 @pytest.mark.parametrize("asked", [{}, {"cpus": 32}])
-def test_what_was_allocated_counts_while_it_runs(asked: dict[str, int]) -> None:
+def test_allocated_cpus_count_while_job_runs(asked: dict[str, int]) -> None:
     engine = Engine("s", SETTINGS)
     engine.apply(capacity(256, 0.0))
     engine.apply(submit("1", 1.0, walltime=100.0, **asked))
@@ -36,7 +36,7 @@ def test_what_was_allocated_counts_while_it_runs(asked: dict[str, int]) -> None:
     assert in_use(engine) == 0
 
 
-def test_a_late_submit_does_not_change_what_a_running_job_holds() -> None:
+def test_late_submit_keeps_allocated_cpus_of_running_job() -> None:
     engine = Engine("s", SETTINGS)
     engine.apply(start("1", 2.0, cpus=64))
     engine.apply(submit("1", 1.0, walltime=100.0))
@@ -46,7 +46,7 @@ def test_a_late_submit_does_not_change_what_a_running_job_holds() -> None:
     assert in_use(engine) == 0
 
 
-def test_a_start_that_does_not_say_leaves_the_request() -> None:
+def test_start_lacking_cpus_counts_requested_cpus() -> None:
     engine = Engine("s", SETTINGS)
     engine.apply(submit("1", 1.0, cpus=8))
     engine.apply(start("1", 2.0))

@@ -1,4 +1,4 @@
-"""Whatever comes, in whatever order, the state stays sound."""
+"""The state stays valid for any events in any order."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.support.stories import ENDED, anomalies, applied, assert_sound, conte
 
 
 def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
-    """What befalls one job, in a valid order, at ever later times."""
+    """Draw the events of one job in a valid order at increasing times."""
     key: dict[str, Any] = {"site": "s", "job": str(number)}
     time = float(draw(st.integers(0, 50)))
     events: list[AnyEvent] = []
@@ -77,7 +77,7 @@ def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
 
 
 def array_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
-    """What befalls an array that queues as one row, and its tasks."""
+    """Draw the events of a job array that queues as one row, and of its tasks."""
     row, time = f"array{number}", float(draw(st.integers(0, 50)))
     tasks = draw(st.integers(1, 4))
     events: list[AnyEvent] = [Submit(site="s", job=row, time=time, cpus=2, array_size=tasks, user="ada")]
@@ -98,7 +98,7 @@ def array_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
 
 @st.composite
 def orderly(draw: st.DrawFn) -> list[AnyEvent]:
-    """The events of some jobs and the machine, as they happened."""
+    """Draw the events of some jobs and the machine in the order of their times."""
     events: list[AnyEvent] = [
         Capacity(site="s", time=float(time), cpus=8, nodes=4, down_nodes=draw(st.integers(0, 4)))
         for time in draw(st.sets(st.integers(0, 100), max_size=3))
@@ -113,7 +113,7 @@ def orderly(draw: st.DrawFn) -> list[AnyEvent]:
 
 @st.composite
 def disorderly(draw: st.DrawFn) -> tuple[list[AnyEvent], list[AnyEvent]]:
-    """Events as they happened, and as they came: each up to some places late, some of them twice, some never."""
+    """Draw ordered events and the same events delayed by some places, repeated or lost."""
     events = draw(orderly())
     window = draw(st.integers(0, 10))
     came = [

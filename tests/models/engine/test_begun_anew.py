@@ -1,4 +1,4 @@
-"""Another machine under the name of a site: what was learnt is forgotten, and the live jobs stay."""
+"""Restart a site whose machine was replaced: its history is dropped and its live jobs stay."""
 
 from models.engine.engine import Engine
 from models.engine.operator_commands import restarted
@@ -11,7 +11,7 @@ from tests.support.stories import applied, assert_sound, outcomes, predictions
 SETTINGS = EngineSettings(method="median", shadows=())
 
 
-def test_the_size_and_the_live_jobs_stay_and_nothing_else() -> None:
+def test_restarted_site_keeps_only_its_size_and_live_jobs() -> None:
     engine = Engine("s", SETTINGS)
     past: list[AnyEvent] = [
         event(f"p{n}", 100.0 * n + more) for n in range(40) for event, more in ((submit, 0), (start, 30), (end, 60))

@@ -1,4 +1,4 @@
-"""The same events from the same state give the same bytes, whenever it is stored and read back."""
+"""The same events from the same state give the same bytes, at any time of saving and loading."""
 
 import os
 import subprocess
@@ -39,19 +39,19 @@ from tests.support.events import end, start, submit
 
 @cache
 def said(seed: int, every: bool = False) -> list[bytes]:
-    """What an engine that is never interrupted says of each event of a workload."""
+    """Return the records for each event of a workload from an engine without interruption."""
     engine = Engine("s", EVERY if every else SMALL)
     return [encoded(engine.apply(event)) for event in workload(seed)]
 
 
 def contents(engine: Engine) -> dict[str, Any]:
-    """All that an engine would save, but for which rows are to be deleted."""
+    """Return all that an engine saves, except the list of rows to delete."""
     found: dict[str, Any] = msgspec.msgpack.decode(engine.checkpoint()[0])
     del found["histories"]["forgotten"]
     return found
 
 
-def test_the_workload_has_every_kind_of_event_and_of_record() -> None:
+def test_workload_contains_each_event_and_record_kind() -> None:
     assert {event.kind for event in workload(1)} == {kind.kind for kind in AnyEvent.__args__}
     engine = Engine("s", SMALL)
     records = {kind for event in workload(1) for kind in kinds(engine.apply(event))}
@@ -60,7 +60,7 @@ def test_the_workload_has_every_kind_of_event_and_of_record() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_same_events_give_the_same_bytes(seed: int) -> None:
+def test_engine_is_deterministic_for_the_same_events(seed: int) -> None:
     one, other = Engine("s", SMALL), Engine("s", SMALL)
     for place, event in enumerate(workload(seed)):
         on_the_wire = msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent)
@@ -68,7 +68,7 @@ def test_the_same_events_give_the_same_bytes(seed: int) -> None:
     assert one.checkpoint()[0] == other.checkpoint()[0]
 
 
-def test_the_bytes_do_not_depend_on_the_process() -> None:
+def test_engine_bytes_are_equal_across_processes() -> None:
     script = """
 import msgspec, sys
 from models.engine.engine import Engine
@@ -92,7 +92,7 @@ sys.stdout.buffer.write(engine.checkpoint()[0])
 
 
 class Disk:
-    """What is durable: rows in a store, a state, and the place in the stream that the state includes."""
+    """Durable data: rows in a store, a state, and the position in the stream that the state includes."""
 
     def __init__(self, settings: EngineSettings = SMALL) -> None:
         self.settings = settings
@@ -104,7 +104,7 @@ class Disk:
         self.trimmed = 0
 
     def settle(self, engine: Engine, place: int, steps: int = 3) -> None:
-        """Write an engine's rows, then its state, then trim the rows: as many of these steps as the machine lives."""
+        """Write an engine's rows, then its state, then trim the rows; stop after this many steps."""
         state, changes = engine.checkpoint()
         if steps >= 1:
             self._write(changes)
@@ -128,7 +128,7 @@ class Disk:
         self.trimmed += len(changes.forgotten_runs)
 
     def rows(self) -> tuple[list[StartedJob], list[Run]]:
-        """Everything that is in the store."""
+        """Return all rows in the store."""
         started = [
             msgspec.msgpack.decode(row, type=StartedJob, dec_hook=decode_array)
             for row in reversed(self.started.values())
@@ -136,11 +136,11 @@ class Disk:
         return started, [msgspec.msgpack.decode(row, type=Run) for row in reversed(self.runs.values())]
 
     def own_rows(self) -> dict[str, list[Row]]:
-        """The methods' own."""
+        """Return the rows of the methods."""
         return {name: list(reversed(rows.values())) for name, rows in self.own.items()}
 
     def recover(self) -> tuple[Engine, int]:
-        """An engine from what is there, and where it goes on; what it does not need is deleted."""
+        """Return an engine from the stored data and its position in the stream; delete unused rows."""
         if self.state is None:
             self.started, self.runs, self.own = {}, {}, {}
             return Engine("s", self.settings), 0
@@ -161,15 +161,15 @@ def test_saved_and_loaded_engine_continues_identically(every: int, with_: Engine
         if place % every == every - 1:
             disk.settle(engine, place)
             engine, _ = disk.recover()
-    assert disk.trimmed > 0 or with_ is EVERY  # whose categories are deeper than the workload
+    assert disk.trimmed > 0 or with_ is EVERY  # The categories of EVERY are deeper than the workload.
     assert contents(engine) == contents(engine_after(*workload(2), settings=with_))
 
 
 @pytest.mark.long
 @settings(max_examples=25)
 @given(st.integers(1, 3), st.lists(st.tuples(st.integers(1, 120), st.integers(0, 4)), max_size=12))
-def test_after_any_crash_the_same_events_lead_to_the_same_bytes(seed: int, lives: list[tuple[int, int]]) -> None:
-    """A life is how many events are applied, and how far their settling gets before the end (4: no end)."""
+def test_engine_recovers_to_the_same_bytes_after_any_crash(seed: int, lives: list[tuple[int, int]]) -> None:
+    """Each life is a number of events and the steps of the checkpoint before its crash (4: no crash)."""
     disk = Disk()
     engine, place = disk.recover()
     for events, steps in [*lives, (len(workload(seed)), 4)]:
@@ -185,14 +185,14 @@ def test_after_any_crash_the_same_events_lead_to_the_same_bytes(seed: int, lives
     assert contents(engine) == contents(engine_after(*workload(seed), settings=SMALL))
 
 
-def test_of_an_engine_that_was_read_back_nothing_is_to_be_stored() -> None:
+def test_engine_loaded_from_checkpoint_has_no_rows_to_store() -> None:
     saved, changes = (engine := engine_after(*workload(1), settings=SMALL)).checkpoint()
     assert len(engine.context.state) > 3
     cut = Engine.load(saved, changes.started, changes.runs, SMALL, changes.rows).cut()
     assert (cut.jobs, cut.departed) == ({}, [])
 
 
-def test_a_store_that_is_far_ahead_is_read_as_of_the_state() -> None:
+def test_store_newer_than_state_is_read_as_of_the_state() -> None:
     disk = Disk()
     engine = Engine("s", SMALL)
     half = len(workload(1)) // 2
@@ -210,7 +210,7 @@ def test_a_store_that_is_far_ahead_is_read_as_of_the_state() -> None:
         place += 1
 
 
-# How much there may be.
+# Limits on sizes.
 
 
 @cache
@@ -220,7 +220,7 @@ def kept() -> Disk:
     return disk
 
 
-def test_every_row_is_needed() -> None:
+def test_load_raises_for_each_missing_row() -> None:
     state, (started, runs) = kept().state, kept().rows()
     assert state is not None and len(started) == SMALL.history and runs
     for missing in range(len(started)):
@@ -233,7 +233,7 @@ def test_every_row_is_needed() -> None:
 
 
 @pytest.mark.parametrize("version", [STATE_VERSION - 1, STATE_VERSION + 1])
-def test_a_state_of_another_version_is_refused(version: int) -> None:
+def test_load_rejects_state_of_another_version(version: int) -> None:
     state = msgspec.msgpack.encode({"v": version, "something": ["quite", "different"]})
     with pytest.raises(ValueError, match=f"version {version}, of another queuecast release; expected {STATE_VERSION}"):
         Engine.load(state, [], [], SMALL)
@@ -259,7 +259,7 @@ def test_features_of_another_shape_are_refused(features: Any) -> None:
         Engine.load(msgspec.msgpack.encode(saved), [], [], MEDIAN)
 
 
-# Settings that changed in between.
+# Settings changed between save and load.
 
 
 def test_engine_without_rows_keeps_jobs_and_resets_histories() -> None:
@@ -272,8 +272,8 @@ def test_engine_without_rows_keeps_jobs_and_resets_histories() -> None:
     assert kinds(engine.apply(start("2", 120.0))) == ["Outcome"]
 
 
-def test_forests_whose_rows_are_lost_begin_as_at_a_new_site() -> None:
-    """Where a training stands is told by numbers of rows, which are not there any more."""
+def test_load_resets_forests_if_training_rows_are_lost() -> None:
+    """The position of a training is stored as row numbers, which are lost with the rows."""
     settings = EngineSettings()
     engine = Engine("alder", settings)
     for event in simulated("alder", 250):
@@ -284,7 +284,7 @@ def test_forests_whose_rows_are_lost_begin_as_at_a_new_site() -> None:
 
 
 def training_of(engine: Engine) -> dict[str, Any]:
-    """Where the training of the default's forests stands."""
+    """Return the state of the training of the default method's forests."""
     (boosted,) = (part for part in engine.methods.counting.parts.values() if isinstance(part, Boosted))
     return msgspec.structs.asdict(boosted.training._state)
 

@@ -1,4 +1,4 @@
-"""Running jobs that were never seen submitted make room for others, where there cannot be room for all."""
+"""Running jobs that were never submitted are given up if the site has no CPUs for all."""
 
 import msgspec
 import pytest
@@ -16,14 +16,14 @@ CPUS = 100
 
 
 def ordinary(first: int, count: int, time: float) -> list[AnyEvent]:
-    """Jobs of one CPU that start a second after their submit."""
+    """Return events of one-CPU jobs that start one second after their submit."""
     submits = [Submit(site="s", time=time, job=str(number), cpus=1) for number in range(first, first + count)]
     starts = [Start(site="s", time=time + 1.0, job=submit.job) for submit in submits]
     return [*submits, *starts]
 
 
 def busy(started: int = MIN_STARTED_JOBS) -> Engine:
-    """A site where so many jobs run, and beside them two of 30 CPUs each that were never submitted."""
+    """Build a site with `started` running jobs and two of 30 CPUs each that were never submitted."""
     engine = new_engine()
     applied(engine, [Capacity(site="s", time=0.0, cpus=CPUS), *ordinary(0, started, 0.0)])
     lost = [Start(site="s", time=10.0, job=f"lost-{number}", cpus=30) for number in range(2)]
@@ -38,13 +38,13 @@ def given_up(engine: Engine, events: list[AnyEvent]) -> list[str]:
 
 
 @pytest.mark.parametrize(("count", "gone"), [(8, []), (9, ["lost-0"]), (39, ["lost-0", "lost-1"])])
-def test_as_many_leave_as_need_to(count: int, gone: list[str]) -> None:
+def test_unsubmitted_jobs_are_given_up_until_the_site_fits(count: int, gone: list[str]) -> None:
     engine = busy()
     assert given_up(engine, ordinary(100, count, 2 * HOUR_S)) == gone
     assert all(key[0] not in gone for key in engine.context.state.jobs)
 
 
-def test_within_an_hour_the_submit_may_still_come() -> None:
+def test_unsubmitted_job_is_kept_for_an_hour() -> None:
     engine = busy()
     assert given_up(engine, ordinary(100, 20, 1000.0)) == []
     late = [Submit(site="s", time=5.0, job="lost-0", cpus=30)]
@@ -61,18 +61,18 @@ def test_together_they_never_have_more_than_the_site_has() -> None:
     assert given_up(engine, [*known, Start(site="s", time=50.0, job="last", cpus=60)]) == []
 
 
-def test_a_start_in_the_far_future_does_not_stay_until_then() -> None:
+def test_unsubmitted_start_in_far_future_is_given_up_early() -> None:
     engine = busy()
     applied(engine, [Start(site="s", time=40 * DAY_S, job="ahead", cpus=90)])
     events = [event for turn in range(40) for event in ordinary(1000 * turn, 1, 2 * HOUR_S + turn)]
     assert given_up(engine, events) == ["ahead"]
 
 
-def test_nobody_leaves_where_little_is_known_of_the_site() -> None:
+def test_unsubmitted_jobs_are_kept_if_few_jobs_started() -> None:
     assert given_up(busy(started=1), ordinary(100, 30, 2 * HOUR_S)) == []
 
 
-def test_the_same_leave_after_a_stop() -> None:
+def test_unsubmitted_jobs_given_up_are_equal_after_restart() -> None:
     engine = busy()
     state, changes = engine.checkpoint()
     again = Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
@@ -83,7 +83,7 @@ def test_the_same_leave_after_a_stop() -> None:
 
 
 def doubtful() -> Engine:
-    """A site where five starts without a submit were refuted."""
+    """Build a site where five starts without a submit were refuted."""
     engine = busy()
     applied(engine, [Start(site="s", time=20.0 + number, job=f"made-up-{number}", cpus=CPUS) for number in range(4)])
     assert engine.anomalies["gave_up_unsubmitted"] == 5
@@ -94,7 +94,7 @@ def cpus_in_use(engine: Engine) -> int:
     return engine.context.state.totals(SITE, Phase.RUNNING).cpus
 
 
-def test_start_after_refuted_ones_takes_no_cpus_until_submitted() -> None:
+def test_start_after_refuted_starts_uses_no_cpus_until_submit() -> None:
     engine = doubtful()
     applied(engine, [Start(site="s", time=50.0, job="late", cpus=30)])
     assert cpus_in_use(engine) == MIN_STARTED_JOBS and engine.context.state.jobs["late", 0].phase is Phase.UNCONFIRMED

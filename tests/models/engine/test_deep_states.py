@@ -1,4 +1,4 @@
-"""A queue of which only a part is simulated: what is kept and said of its jobs can be written."""
+"""The records and the state of a queue that is simulated only in part can be encoded."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def soon_deep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("method", ["blend", "order", "policy", "easy", "conservative", "lwf", "fcfs", "boosted"])
-def test_it_can_be_written_after_each_submission(method: str) -> None:
+def test_deep_queue_is_encoded_after_each_submit(method: str) -> None:
     engine = Engine("alder", EngineSettings(method=method, shadows=()))
     engine.apply(Capacity(site="alder", time=0.0, cpus=1000))
     for number in range(STARTED):

@@ -1,4 +1,4 @@
-"""Events that come late, twice, out of order or not at all: each has its outcome, and none corrupts the state."""
+"""Late, repeated, reordered or missing events have a defined outcome and do not corrupt the state."""
 
 from pathlib import Path
 
@@ -32,9 +32,9 @@ from tests.support.stories import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "disorder.md"
 
-# What comes, which anomalies it makes (an exclamation mark: rejected), and the attempts that are live after it.
+# Events, the anomalies they cause (an exclamation mark: rejected), and the attempts that are live afterwards.
 TABLE: list[tuple[str, str, dict[int, Phase]]] = [
-    # As it should be.
+    # In order.
     ("submit@100", "", {0: QUEUED}),
     ("submit@100 start@150", "", {0: RUNNING}),
     ("submit@100 start@100 end@100", "", {}),
@@ -52,7 +52,7 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 start@150 suspend@200 requeue@250", "", {1: QUEUED}),
     ("submit@100 expected_start@110 expected_start@120 start@150 end@300", "", {}),
     ("submit@100 hold@110 expected_start@120", "", {0: HELD}),
-    # Twice.
+    # Repeated.
     ("submit@100 submit@100", "duplicate_submit", {0: QUEUED}),
     ("submit@100 start@150 submit@100", "duplicate_submit", {0: RUNNING}),
     ("submit@100 start@150 start@150", "duplicate_start", {0: RUNNING}),
@@ -105,7 +105,7 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("resume@250", "resume_of_job_not_suspended", {}),
     ("start@150 suspend@200 submit@100", "start_without_submit submit_after_start", {0: SUSPENDED}),
     ("expected_start@110", "expected_start_of_job_not_queued", {}),
-    # In another order.
+    # Reordered.
     ("submit@100 end@300", "end_seen_before_start", {0: ENDED}),
     ("submit@100 end@300 start@150", "end_seen_before_start", {}),
     ("submit@100 end@300 start@300", "end_seen_before_start", {}),
@@ -134,7 +134,7 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 start@150 resume@250 suspend@200", "resume_of_job_not_suspended stale_suspend!", {0: RUNNING}),
     ("submit@100 end@300 suspend@200", "end_seen_before_start suspend_of_job_not_running", {0: ENDED}),
     ("submit@100 start@150 expected_start@110", "expected_start_of_job_not_queued", {0: RUNNING}),
-    # By clocks that differ by up to a minute.
+    # Clocks that differ by up to a minute.
     ("submit@100 start@40", "", {0: RUNNING}),
     ("submit@100 start@40 end@300", "", {}),
     ("submit@100 start@99 start@150", "duplicate_start", {0: RUNNING}),
@@ -148,7 +148,7 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 end@99 start@99", "end_seen_before_start", {}),
     ("submit@100 end@300 start@40", "end_seen_before_start", {}),
     ("submit@100 end@300 start@360", "end_seen_before_start", {}),
-    # Against time: it happened, but not then.
+    # Impossible times: the event is accepted, its time is not.
     ("submit@100 start@39", "start_before_submit", {0: RUNNING}),
     ("submit@100 start@39 start@150", "start_before_submit duplicate_start", {0: RUNNING}),
     ("submit@100 start@39 submit@100", "start_before_submit duplicate_submit", {0: RUNNING}),
@@ -165,11 +165,11 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 start@150 end@89", "end_before_start", {}),
     ("submit@100 start@150 end@89 end@300", "end_before_start duplicate_end", {}),
     ("submit@100 start@150 cancel@89", "cancel_while_running end_before_start", {}),
-    # Against time: rejected.
+    # Impossible times: rejected.
     ("submit@100 end@9 start@100", "end_seen_before_start start_after_end!", {0: ENDED}),
     ("submit@100 requeue@39", "requeue_before_start!", {0: QUEUED}),
     ("submit@100 start@150 requeue@89", "requeue_before_start!", {0: RUNNING}),
-    # Cancelled while it runs: it has ended.
+    # Cancelled while running: the job ended.
     ("submit@100 start@150 cancel@200", "cancel_while_running", {}),
     ("submit@100 start@150 suspend@200 cancel@250", "cancel_while_running", {}),
     ("submit@100 start@150 cancel@200 end@200", "cancel_while_running duplicate_end", {}),
@@ -177,7 +177,7 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
 
 
 @pytest.mark.parametrize(("text", "reasons", "after"), TABLE, ids=[row[0] for row in TABLE])
-def test_what_comes_has_its_outcome(text: str, reasons: str, after: dict[int, Phase]) -> None:
+def test_disordered_events_report_expected_anomalies(text: str, reasons: str, after: dict[int, Phase]) -> None:
     engine = new_engine()
     found = anomalies(applied(engine, story(text)))
     assert " ".join(anomaly.reason + "!" * anomaly.rejected for anomaly in found) == reasons
@@ -189,7 +189,7 @@ def test_what_comes_has_its_outcome(text: str, reasons: str, after: dict[int, Ph
 
 
 @pytest.mark.parametrize("text", [text for text, reasons, _ in TABLE if "!" in reasons])
-def test_what_is_rejected_changes_nothing(text: str) -> None:
+def test_rejected_event_changes_no_state(text: str) -> None:
     engine = new_engine()
     rejected = 0
     for each in story(text):
@@ -203,7 +203,7 @@ def test_what_is_rejected_changes_nothing(text: str) -> None:
 
 
 def given_up() -> list[Record]:
-    """What an engine says once jobs of every phase have been there for too long."""
+    """Return the records that an engine emits for jobs of each phase that exceed their maximum age."""
     engine = Engine("s", SETTINGS)
     phases = {
         "queued": "",
@@ -225,7 +225,7 @@ def test_jobs_of_every_phase_are_given_up() -> None:
     assert sorted(anomaly.reason for anomaly in anomalies(given_up())) == sorted(f"gave_up_{phase}" for phase in Phase)
 
 
-def test_each_emitted_anomaly_is_in_the_readme_table() -> None:
+def test_anomaly_reasons_are_documented_in_the_readme_table() -> None:
     happened = [record for text, _, _ in TABLE for record in applied(new_engine(), story(text))] + given_up()
     happened += applied(new_engine(), [Capacity(site="s", time=time, cpus=8) for time in (20.0, 10.0)])
     full = Engine("s", msgspec.structs.replace(SETTINGS, live_jobs=1))

@@ -1,4 +1,4 @@
-"""What one event does."""
+"""The effect of single events on an engine."""
 
 import msgspec
 import numpy as np
@@ -51,7 +51,7 @@ def test_submit_is_predicted_before_it_joins_the_state() -> None:
     np.testing.assert_array_equal(job.features, features_of(job, alone.context.state, 200.0))
 
 
-def test_a_start_tells_the_wait_to_everybody() -> None:
+def test_start_emits_outcome_and_updates_history_and_scores() -> None:
     engine = engine_after(submit("1", 10.0, user="ada", cpus=4))
     assert outcome(engine, start("1", 70.0)) == Outcome(
         site="s",
@@ -70,7 +70,7 @@ def test_a_start_tells_the_wait_to_everybody() -> None:
     assert engine.context.state.totals(("user", "ada"), Phase.RUNNING).cpus == 4
 
 
-def test_an_end_tells_the_run_time() -> None:
+def test_end_emits_outcome_with_run_time() -> None:
     engine = Engine("s", MEDIAN)
     for number in range(2):
         engine.apply(submit(str(number), 0.0, walltime=100.0))
@@ -87,7 +87,7 @@ def test_an_end_tells_the_run_time() -> None:
     assert not engine.context.state.jobs
 
 
-def test_a_cancel_leaves_the_queue_at_once() -> None:
+def test_cancel_removes_job_and_emits_censored_outcome() -> None:
     engine = engine_after(submit("1", 0.0, walltime=60.0))
     told = outcome(engine, Cancel(site="s", job="1", time=30.0))
     assert (told.censored, told.actual_wait_s, told.observed_at) == (True, 30.0, 30.0)
@@ -126,25 +126,25 @@ def test_run_time_estimate_uses_request_else_history(walltime: float | None, pla
     assert engine.context.state.jobs["3", 0].planned_run_s == planned_run_s
 
 
-def test_nothing_is_learnt_of_a_job_before_it_starts() -> None:
+def test_queued_jobs_do_not_train_the_method() -> None:
     engine = Engine("s", MEDIAN)
     for number in range(5):
         assert predicted(engine, submit(str(number), float(number))).reason == "no history"
 
 
-def test_the_counters_count() -> None:
+def test_counters_count_events_anomalies_and_predictions() -> None:
     engine = engine_after(submit("1", 0.0), submit("1", 0.0), start("1", 5.0), start("2", 5.0), nodes_at(6.0))
     assert engine.events == 5
     assert engine.anomalies == {"duplicate_submit": 1, "start_without_submit": 1}
     assert engine.scores.predictions == {"median": 1, "zero": 1}
 
 
-def test_an_unknown_method_is_refused() -> None:
+def test_unknown_method_raises_value_error() -> None:
     with pytest.raises(ValueError, match="no method 'oracle'"):
         Engine("s", EngineSettings(method="oracle"))
 
 
-def test_job_events_are_told_apart_by_job_and_attempt() -> None:
+def test_job_events_are_matched_by_job_and_attempt() -> None:
     engine = Engine("s", MEDIAN)
     events: list[AnyEvent] = [submit("1", 0.0), submit("2", 0.0), Submit(site="s", job="1", attempt=1, time=0.0)]
     for event in events:
@@ -157,7 +157,7 @@ def test_job_events_are_told_apart_by_job_and_attempt() -> None:
     }
 
 
-def test_no_more_jobs_are_live_than_may_be() -> None:
+def test_live_jobs_above_limit_are_rejected() -> None:
     engine = Engine("s", msgspec.structs.replace(MEDIAN, live_jobs=20))
     for place in range(50):
         engine.apply(submit(str(place), 1.0))
@@ -170,4 +170,4 @@ def test_no_more_jobs_are_live_than_may_be() -> None:
     assert isinstance(engine.apply(submit("new", 5.0))[0], Prediction)
 
 
-# What cannot be loaded.
+# States that cannot be loaded.

@@ -1,4 +1,4 @@
-"""Hostile events that the schema allows, in the middle of a real trace: the site's error stays what it was.
+"""Hostile events that the schema allows, within a real trace, do not raise the site's error.
 
 Many more of them: `TESTS_HOSTILE_EVENTS=100000 pytest tests/models/engine/test_hostile.py`.
 """
@@ -41,7 +41,7 @@ GROUPS = {
 
 @cache
 def genuine() -> tuple[Sequence[AnyEvent], Sequence[AnyEvent]]:
-    """The events of a trace's first jobs, and those of the week and more that follows."""
+    """Return the events of a trace's first jobs and those of more than a week after them."""
     trace = read_swf(trace_path("KTH"))
     jobs = msgspec.structs.replace(trace, jobs=trace.jobs[: BEFORE + AFTER])
     events = list(events_of(jobs, "s"))
@@ -61,13 +61,13 @@ def saved(live: bool) -> tuple[bytes, Changes]:
 
 
 def copy(live: bool) -> Engine:
-    """An engine that has seen the events before the attack."""
+    """Return an engine after the events before the attack."""
     state, changes = saved(live)
     return Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
 
 
 def errors(engine: Engine, live: bool) -> dict[str, float]:
-    """The error of each genuine job that is submitted in the week after, in seconds."""
+    """Return the error of each genuine job submitted in the week after the attack, in seconds."""
     past, future = genuine()
     end = past[-1].time + WEEK_S
     records = applied(engine, future, live)
@@ -83,7 +83,7 @@ def undisturbed(live: bool) -> dict[str, float]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("live", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_error_of_the_next_week_stays_within_five_percent(group: str, live: bool) -> None:
+def test_hostile_events_keep_next_week_error_within_5_percent(group: str, live: bool) -> None:
     past, now = genuine()[0], genuine()[0][-1].time
     attacked, quiet = copy(live), undisturbed(live)
     for event in Hostile(past, CPUS, seed=1, kinds=GROUPS[group]).events(COUNT):
@@ -100,7 +100,7 @@ def test_the_error_of_the_next_week_stays_within_five_percent(group: str, live: 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["near_times", "unknown_jobs", "running_for_ever"])
 def test_steady_attack_on_default_keeps_error_within_5_percent(kind: str) -> None:
-    """Starts of jobs that do not exist come all the time, between the genuine events."""
+    """Starts of jobs that do not exist arrive between all genuine events."""
     (past, future), quiet = genuine(), engine_of_default()
     attacked = engine_of_default()
     hostile = Hostile(past, CPUS, seed=1, kinds=[kind])
@@ -117,7 +117,7 @@ def test_steady_attack_on_default_keeps_error_within_5_percent(kind: str) -> Non
 
 
 def engine_of_default() -> Engine:
-    """An engine of the default method that has seen the events before the attack."""
+    """Return an engine of the default method after the events before the attack."""
     state, changes = saved_default()
     return Engine.load(state, changes.started, changes.runs, EngineSettings(), changes.rows)
 
@@ -130,12 +130,12 @@ def saved_default() -> tuple[bytes, Changes]:
 
 
 def wait_errors(records: Iterable[Record]) -> dict[str, float]:
-    """The absolute errors of waits by job, seconds."""
+    """Return the absolute wait error of each job in seconds."""
     outcomes = [record for record in records if isinstance(record, Outcome) and record.actual_run_s is None]
     return {outcome.job: abs(outcome.error_s) for outcome in outcomes if "hostile" not in outcome.job}
 
 
-def test_unsubmitted_running_jobs_give_way_to_submitted_ones() -> None:
+def test_unsubmitted_running_jobs_give_way_to_submitted_jobs() -> None:
     engine, (past, future) = copy(live=True), genuine()
     applied(engine, Hostile(past, CPUS, 1, ["running_for_ever"]).events(500), live=True)
     running = [job for job in engine.context.state.jobs.values() if not job.requested]

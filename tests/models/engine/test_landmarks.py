@@ -1,4 +1,4 @@
-"""The estimates in force of queued jobs at fixed ages are scored as they were published."""
+"""Published estimates of queued jobs are scored at fixed ages."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -17,7 +17,7 @@ from tests.support.events import as_history, end, start, submit
 
 
 def scores_by_definition(records: Iterable[object], method: str) -> dict[float, dict[str, float]]:
-    """Score published records at each age, all of them at once, job by job."""
+    """Score published records at each age, all at once, job by job."""
     told, waits = defaultdict[str, list[Prediction]](list), dict[str, tuple[float, float]]()
     for record in records:
         if isinstance(record, Prediction) and record.method == method and record.predicted_wait_s is not None:
@@ -116,7 +116,7 @@ def test_recent_median_follows_the_last_500_jobs() -> None:
 def test_many_landmarks_at_once_are_spread_over_events(
     settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is recorded before its job leaves or gets an estimate, so with the estimate in force at its age."""
+    """A landmark is recorded before its job departs or gets a new estimate, so it has the estimate of its age."""
     monkeypatch.setattr("models.engine.landmarks.PASSED_PER_EVENT", 2)
     spread, at_once = Engine("s", settings), Engine("s", settings)
     events: list[AnyEvent] = list(busy_days(6, jobs=60))
@@ -130,7 +130,7 @@ def test_many_landmarks_at_once_are_spread_over_events(
         spread.apply(event)
         recorded = [len(job.landmarks) for job in spread.context.state.jobs.values()]
         if event is later[0] and settings is not BLEND:
-            assert sum(recorded) == 2 * 2  # two before its job left, and two after it
+            assert sum(recorded) == 2 * 2  # Two before the job departed and two after.
     monkeypatch.setattr("models.engine.landmarks.PASSED_PER_EVENT", 1000)
     replayed(at_once, [*events, *later])
     assert spread.scores.waiting.rows() == at_once.scores.waiting.rows()

@@ -1,4 +1,4 @@
-"""A submit that its source learnt of only when the job started: nothing of it may be taken for a prediction."""
+"""Submits that the source learned of only at the start of the job are not predicted or scored."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def late(job: str, time: float, **fields: Any) -> Submit:
 
 
 def usual(count: int) -> list[AnyEvent]:
-    """Jobs of which everything is told in time."""
+    """Return jobs whose events all arrive in time."""
     found: list[AnyEvent] = [capacity(64)]
     for number in range(count):
         time = 100.0 * number
@@ -30,7 +30,7 @@ def usual(count: int) -> list[AnyEvent]:
     return found
 
 
-def test_it_is_neither_predicted_nor_scored() -> None:
+def test_late_submit_is_not_predicted_or_scored() -> None:
     engine = Engine("s", SETTINGS)
     records = applied(engine, [*usual(3), start("x", 400.0), late("1", 10.0), start("1", 500.0), end("1", 560.0)])
     assert [anomaly.reason for anomaly in anomalies(records)] == ["start_without_submit"]
@@ -63,14 +63,14 @@ def test_late_job_does_not_train_methods_that_need_the_state() -> None:
     changed = {name for name, saved in waits.items() if after["methods"]["waits"][name] != saved}
     counted, counted_after = before["histories"], after["histories"]
     rows = {name for name, kept in counted["rows"].items() if counted_after["rows"][name] != kept}
-    # The order observes what users hold, and so do the two that have one.
+    # The order model tracks the usage of users, and so do the two methods that use it.
     assert changed <= {"qbets", "order", "boosted", "blend"} and rows == {"qbets"}
     assert {**counted, "rows": None} == {**counted_after, "rows": None}
     for name in ("accuracy", "cancelled", "predictions"):
         assert before["scores"][name] == after["scores"][name]
 
 
-def test_it_says_nothing_of_the_time() -> None:
+def test_late_submit_does_not_affect_the_clock() -> None:
     engine = Engine("s", SETTINGS)
     for number in range(50):
         time = 1.7e9 + 100.0 * number
@@ -91,7 +91,7 @@ def test_it_says_nothing_of_the_time() -> None:
         ([late("1", 500.0), start("1", 50.0)], ["start_before_submit"]),
     ],
 )
-def test_it_may_come_twice_or_after_its_start(events: list[AnyEvent], reasons: list[str]) -> None:
+def test_late_submit_repeated_or_after_start_is_reported(events: list[AnyEvent], reasons: list[str]) -> None:
     engine = Engine("s", SETTINGS)
     records = applied(engine, events)
     assert [anomaly.reason for anomaly in anomalies(records)] == reasons
@@ -99,7 +99,7 @@ def test_it_may_come_twice_or_after_its_start(events: list[AnyEvent], reasons: l
     assert_sound(engine)
 
 
-def test_a_restart_in_between_changes_nothing() -> None:
+def test_late_submit_survives_a_restart() -> None:
     engine = Engine("s", SETTINGS)
     applied(engine, [*usual(3), late("1", 10.0)])
     state, changes = engine.checkpoint()
@@ -109,7 +109,7 @@ def test_a_restart_in_between_changes_nothing() -> None:
     assert engine.checkpoint()[0] == again.checkpoint()[0]
 
 
-def test_the_next_attempt_is_predicted_as_any() -> None:
+def test_late_submit_requeued_is_predicted_normally() -> None:
     engine = Engine("s", SETTINGS)
     requeue = msgspec.convert({"site": "s", "time": 600.0, "job": "1", "type": "requeue"}, AnyEvent)
     applied(engine, [late("1", 10.0), start("1", 500.0)])

@@ -1,4 +1,4 @@
-"""A job is learnt once, whenever it comes again."""
+"""A job trains the engine once, even if its events are repeated."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_five_thousand_jobs_that_come_twice_are_learnt_once() -> None:
     assert learnt(engine, jobs(4990, 5010)) == 2 * 10
 
 
-def test_after_a_restart_too() -> None:
+def test_learned_jobs_survive_a_restart() -> None:
     engine = Engine("s", SETTINGS)
     learnt(engine, jobs(0, 700))
     state, changes = engine.checkpoint()
@@ -45,7 +45,7 @@ def test_after_a_restart_too() -> None:
 
 
 @pytest.mark.long
-def test_job_older_than_all_known_ones_is_not_new() -> None:
+def test_job_older_than_all_learned_jobs_is_not_new() -> None:
     engine = Engine("s", SETTINGS)
     engine.parts.live.learnt = LearntJobs(most=1)
     assert learnt(engine, jobs(0, 10_000)) == 20_000

@@ -1,4 +1,4 @@
-"""The answer about a queued job follows drains, cancels and reservations as soon as their events come."""
+"""The answer about a queued job reflects drains, cancels and reservations immediately."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def submitted(job: str, time: float, nodes: int, walltime: float) -> Submit:
 
 @pytest.fixture
 def engine() -> Engine:
-    """A large job runs, a larger one is next in line, and a small one is behind it."""
+    """Build a site with a large running job, a larger one at the head of the queue, and a small one behind it."""
     engine = Engine("s", BLEND)
     for event in (
         machine(0.0),

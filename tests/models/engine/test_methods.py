@@ -1,4 +1,4 @@
-"""What the methods that run at a site are shown, and which of them are heard."""
+"""The input of the methods at a site, and the selection of methods."""
 
 import gc
 import sys
@@ -25,7 +25,7 @@ from tests.support.events import cancel, end, start, submit
 
 
 class Recorder(WaitMethod):
-    """Notes what it is shown, and what was known then."""
+    """Record each call and the state at that time."""
 
     name = "recorder"
 
@@ -55,7 +55,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Engine:
     return Engine("s", EngineSettings(method=Recorder.name, shadows=(), bounds=""))
 
 
-def test_a_method_is_shown_what_is_known_and_no_more(recorder: Engine) -> None:
+def test_method_receives_only_past_events(recorder: Engine) -> None:
     for event in (submit("1", 0.0), submit("2", 1.0), start("1", 10.0), end("1", 20.0), start("2", 30.0)):
         recorder.apply(event)
     method = recorder.methods.waits[Recorder.name]
@@ -74,9 +74,9 @@ def test_method_receives_elapsed_wait_of_cancelled_job(recorder: Engine) -> None
     method = recorder.methods.waits[Recorder.name]
     assert isinstance(method, Recorder)
     assert [shown for shown in method.shown if shown[0] != "predict"] == [
-        ("cancelled", "1", 60.0, 1, 0),  # while it is still in the queue, for what is kept of it is beside it
+        ("cancelled", "1", 60.0, 1, 0),  # The job is still queued because its records are stored with it.
         ("forget", "1", None, 0, 0),
-        ("forget", "2", None, 0, 0),  # cancelled long before its submission: nobody knows how long it waited
+        ("forget", "2", None, 0, 0),  # Cancelled long before its submit, so its wait is unknown.
     ]
 
 
@@ -95,21 +95,21 @@ def test_bounds_are_withheld_with_the_wait(recorder: Engine) -> None:
     assert recorder.scores.accuracy[Recorder.name].bounds == {}
 
 
-def test_the_garbage_collector_passes_over_what_is_kept_of_jobs(recorder: Engine) -> None:
+def test_garbage_collector_does_not_track_job_records(recorder: Engine) -> None:
     for event in (submit("1", 0.0), start("1", 1.0), end("1", 2.0), submit("2", 3.0)):
         recorder.apply(event)
     [job] = recorder.context.state.jobs.values()
     _, changes = recorder.checkpoint()
-    dicts = [job.estimates] if sys.version_info < (3, 14) else []  # from then on it looks at all of them
+    dicts = [job.estimates] if sys.version_info < (3, 14) else []  # Python 3.14 tracks all dicts.
     for each in (job, *dicts, *job.estimates.values(), *changes.started, *changes.runs):
         assert not gc.is_tracked(each)
 
 
-def test_an_engine_that_is_let_go_is_freed_at_once() -> None:
+def test_engine_is_freed_when_its_last_reference_is_deleted() -> None:
     settings = EngineSettings(shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
     engine = engine_after(submit("1", 0.0), start("1", 1.0), end("1", 2.0), submit("2", 3.0), settings=settings)
     freed = weakref.ref(engine)
-    gc.disable()  # it would come late: a site of 100 MB is few objects to it
+    gc.disable()  # A collection would be late: a site of 100 MB has few objects.
     try:
         del engine
         assert freed() is None
@@ -117,7 +117,7 @@ def test_an_engine_that_is_let_go_is_freed_at_once() -> None:
         gc.enable()
 
 
-# Which methods run, and which are heard.
+# Selection of methods.
 
 
 def test_shadow_methods_publish_only_if_configured() -> None:
@@ -128,22 +128,22 @@ def test_shadow_methods_publish_only_if_configured() -> None:
         assert {name: accuracy.jobs for name, accuracy in engine.scores.accuracy.items()} == {"median": 1, "zero": 1}
 
 
-def test_a_method_that_is_its_own_shadow_runs_once() -> None:
+def test_method_listed_as_own_shadow_runs_once() -> None:
     assert EngineSettings(method="zero", shadows=("zero", "median"), bounds="zero").methods == ("zero", "median")
     assert EngineSettings().method == DEFAULT and set(EngineSettings().methods) > {"zero", "median"}
 
 
-def test_a_method_that_is_new_predicts_what_comes_from_then_on() -> None:
+def test_method_new_in_settings_predicts_later_submits() -> None:
     state, changes = engine_after(
         submit("1", 0.0), settings=EngineSettings(method="zero", shadows=(), bounds="")
     ).checkpoint()
     engine = Engine.load(state, changes.started, changes.runs, MEDIAN)
-    assert engine.apply(start("1", 60.0)) == []  # it was submitted before this method ran
+    assert engine.apply(start("1", 60.0)) == []  # It was submitted before this method was added.
     assert predicted(engine, submit("2", 100.0)).predicted_wait_s == 60.0
     assert {name: accuracy.jobs for name, accuracy in engine.scores.accuracy.items()} == {"median": 0, "zero": 1}
 
 
-def test_a_method_that_runs_no_longer_is_dropped() -> None:
+def test_method_removed_from_settings_is_dropped() -> None:
     state, changes = engine_after(submit("1", 0.0)).checkpoint()
     engine = Engine.load(state, changes.started, changes.runs, EngineSettings(method="zero", shadows=(), bounds=""))
     assert outcome(engine, start("1", 60.0)).method == "zero"
@@ -151,4 +151,4 @@ def test_a_method_that_runs_no_longer_is_dropped() -> None:
     assert set(engine.scores.accuracy) == set(engine.scores.predictions) == {"zero"}
 
 
-# Histories that were lost.
+# Lost histories.

@@ -1,4 +1,4 @@
-"""Stored states whose values were changed are refused, or an engine goes on with them: no kernel ends the process."""
+"""Stored states with changed values are rejected or loaded; no kernel ends the process."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def run_mutations(first: int, last: int) -> None:
 
 
 def test_mutated_states_are_refused_or_go_on() -> None:
-    run_mutations(3500, 3700)  # 3623 has a live job of -2**31 CPUs, which ended the process
+    run_mutations(3500, 3700)  # Seed 3623 has a live job of -2**31 CPUs, which crashed the process.
 
 
 @pytest.mark.long

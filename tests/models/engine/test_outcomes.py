@@ -1,4 +1,4 @@
-"""What the events of one job amount to: its outcomes, the histories and the totals."""
+"""The outcomes, histories and totals that the events of one job produce."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ def test_cancel_within_a_minute_before_submit_has_zero_wait() -> None:
         "submit@100 cancel@39",
     ],
 )
-def test_nothing_is_learnt_of_a_job_that_happened_against_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_with_start_or_end_before_submit_is_not_learned(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
     told: list[tuple[str, int]] = []
     monkeypatch.setattr(engine.methods.waits["median"], "forget", told.append)
@@ -104,7 +104,7 @@ def test_nothing_is_learnt_of_a_job_that_happened_against_time(text: str, monkey
     assert told == [("1", 0)]
 
 
-def test_an_end_long_before_its_start_tells_no_run_time() -> None:
+def test_end_long_before_start_gives_no_run_time() -> None:
     engine = new_engine()
     [outcome] = outcomes(applied(engine, story("submit@100 start@150 end@89")))
     assert (outcome.actual_wait_s, outcome.actual_run_s) == (50.0, None)
@@ -126,7 +126,7 @@ def test_start_long_before_submit_is_running_from_then_on() -> None:
     assert (running.cpus, running.since) == (4, micros(39.0))
 
 
-def test_a_late_submit_fills_in_the_request() -> None:
+def test_late_submit_fills_in_the_request() -> None:
     engine = new_engine()
     applied(engine, [event("start@150", cpus=8)])
     assert engine.context.state.totals(SITE, RUNNING).cpus == 8
@@ -136,7 +136,7 @@ def test_a_late_submit_fills_in_the_request() -> None:
     assert {name: getattr(job, name) for name in request} == request
     assert (job.gpus, job.memory, job.walltime, job.planned_run_s, job.submit) == (1, 5, 60.0, 60.0, 100.0)
     running = engine.context.state.totals(("user", "ada"), RUNNING)
-    assert running.cpus == 8  # as allocated, whatever was asked for
+    assert running.cpus == 8  # as allocated, whatever the request
     assert (running.planned_run_us, running.since) == (micros(60.0), micros(150.0))
 
 
@@ -159,7 +159,7 @@ def test_cancelled_job_has_censored_wait_and_no_history() -> None:
     assert engine.scores.cancelled["median"].jobs == engine.scores.cancelled["median"].responses == 1
 
 
-def test_a_job_cancelled_while_it_runs_has_a_wait_and_a_run_time() -> None:
+def test_cancel_of_running_job_has_wait_and_run_time() -> None:
     engine = new_engine()
     found = outcomes(applied(engine, story("submit@100 start@150 cancel@200")))
     assert [(outcome.censored, outcome.actual_run_s) for outcome in found] == [(False, None), (False, 50.0)]
@@ -173,12 +173,12 @@ def test_a_job_cancelled_while_it_runs_has_a_wait_and_a_run_time() -> None:
         ("submit@100 hold@110 release@130 hold@140 release@145 start@150", 5.0, "eligible"),
         ("submit@100 hold@100 release@100 start@150", 50.0, "submit"),
         ("submit@100 hold@110 release@150 start@150", 0.0, "eligible"),
-        ("submit@100 hold@110 start@150", 50.0, "submit"),  # nobody told of its release
+        ("submit@100 hold@110 start@150", 50.0, "submit"),  # no release event arrived
         ("submit@100 hold@110 release@160 start@150", 0.0, "eligible"),
-        ("submit@100 hold@110 release@90 start@150", 50.0, "submit"),  # against time
+        ("submit@100 hold@110 release@90 start@150", 50.0, "submit"),  # release before the hold
     ],
 )
-def test_the_wait_counts_from_the_release(text: str, wait_s: float, wait_from: str) -> None:
+def test_wait_counts_from_the_release(text: str, wait_s: float, wait_from: str) -> None:
     [outcome] = outcomes(applied(new_engine(), story(text)))
     assert (outcome.actual_wait_s, outcome.wait_from) == (wait_s, wait_from)
     before_s = outcome.ineligible_s or 0.0
@@ -186,13 +186,13 @@ def test_the_wait_counts_from_the_release(text: str, wait_s: float, wait_from: s
     assert (before_s > 0.0) == (wait_from == "eligible")
 
 
-def test_a_release_does_not_bring_the_begin_time_forward() -> None:
+def test_release_keeps_a_later_begin_time() -> None:
     events = [event("submit@100", eligible=140.0), *story("hold@110 release@120 start@150")]
     [outcome] = outcomes(applied(new_engine(), events))
     assert (outcome.actual_wait_s, outcome.wait_from) == (10.0, "eligible")
 
 
-def test_a_requeued_job_is_a_new_attempt_with_its_own_prediction() -> None:
+def test_requeue_is_a_new_attempt_with_its_own_prediction() -> None:
     engine = new_engine()
     request = {"user": "ada", "queue": "q", "executable": "x", "cpus": 4, "walltime": 60.0, "eligible": 120.0}
     applied(engine, [event("submit@100", **request), *story("start@150 alter@160")])
@@ -205,10 +205,10 @@ def test_a_requeued_job_is_a_new_attempt_with_its_own_prediction() -> None:
     found = outcomes(applied(engine, story("start'@260 end'@300")))
     assert [(outcome.attempt, outcome.made_at, outcome.actual_wait_s) for outcome in found] == [(1, 200.0, 60.0)] * 2
     assert found[-1].actual_run_s == 40.0
-    assert [run.run_s for run in engine.context.runs][-1] == 40.0  # the attempt that was broken off tells no run time
+    assert [run.run_s for run in engine.context.runs][-1] == 40.0  # the requeued attempt has no run time
 
 
-def test_an_alter_changes_the_request_and_the_totals() -> None:
+def test_alter_changes_the_request_and_the_totals() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", user="ada", queue="short", cpus=4, walltime=60.0)])
     applied(engine, [event("alter@110", queue="long", cpus=8)])
@@ -220,7 +220,7 @@ def test_an_alter_changes_the_request_and_the_totals() -> None:
     assert engine.context.state.totals(("queue", "short"), QUEUED).count == 0
 
 
-def test_an_altered_running_job_counts_with_its_new_walltime() -> None:
+def test_alter_of_running_job_counts_its_new_time_limit() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", walltime=60.0), event("start@150"), event("alter@160", walltime=600.0)])
     assert engine.context.state.totals(SITE, RUNNING).planned_run_us == micros(600.0)
@@ -228,20 +228,20 @@ def test_an_altered_running_job_counts_with_its_new_walltime() -> None:
     assert [run.walltime for run in engine.context.runs] == [600.0]
 
 
-def test_a_wait_that_is_over_is_not_altered() -> None:
+def test_alter_after_start_keeps_the_wait() -> None:
     engine = new_engine()
     events = [event("submit@100"), event("start@150"), event("alter@160", eligible=140.0), event("end@300")]
     found = outcomes(applied(engine, events))
     assert [(outcome.actual_wait_s, outcome.wait_from) for outcome in found] == [(50.0, "submit")] * 2
 
 
-def test_an_altered_begin_time_moves_the_begin_of_the_wait() -> None:
+def test_alter_of_begin_time_moves_the_begin_of_the_wait() -> None:
     events = [event("submit@100"), event("alter@110", eligible=140.0), event("start@150")]
     [outcome] = outcomes(applied(new_engine(), events))
     assert (outcome.actual_wait_s, outcome.wait_from) == (10.0, "eligible")
 
 
-def test_an_older_capacity_does_not_undo_a_newer_one() -> None:
+def test_capacity_older_than_current_is_rejected() -> None:
     engine = new_engine()
     newer, older = (Capacity(site="s", time=time, cpus=int(time)) for time in (20.0, 10.0))
     assert engine.apply(newer) == []
@@ -250,7 +250,7 @@ def test_an_older_capacity_does_not_undo_a_newer_one() -> None:
     assert engine.context.capacity == newer
 
 
-def test_a_job_that_left_long_ago_is_not_taken_for_new() -> None:
+def test_departed_job_submitted_again_is_a_duplicate() -> None:
     engine = new_engine()
     applied(engine, [*story("submit@100 start@150 end@300"), *other_jobs(300)])
     assert [anomaly.reason for anomaly in anomalies(engine.apply(event("submit@100")))] == ["duplicate_submit"]

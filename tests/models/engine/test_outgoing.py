@@ -1,4 +1,4 @@
-"""What goes out is what is scored, and what is withheld while nodes are down."""
+"""Published predictions are the scored ones; they are withheld while nodes are down."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ from tests.support.events import start, submit
 
 def test_accuracy_is_that_of_the_outcomes() -> None:
     engine = Engine("s", EVERY)
-    names = [*engine.methods.waits, "a", "b"]  # those of the workload that expect starts too
+    names = [*engine.methods.waits, "a", "b"]  # The workload has external estimates of these two sources.
     accuracy, cancelled = ({name: Accuracy() for name in names} for _ in range(2))
     runs: dict[str, dict[tuple[str, int], tuple[float | None, float, tuple[float, float] | None]]] = {}
     for event in workload(1):
@@ -60,7 +60,7 @@ def test_accuracy_is_that_of_the_outcomes() -> None:
 
 
 @pytest.mark.parametrize(("down_nodes", "withheld"), [(0, False), (5, False), (6, True), (10, True)])
-def test_no_wait_is_predicted_while_too_many_nodes_are_down(down_nodes: int, withheld: bool) -> None:
+def test_prediction_is_withheld_while_too_many_nodes_are_down(down_nodes: int, withheld: bool) -> None:
     engine = engine_after(submit("1", 0.0), start("1", 60.0), nodes_at(70.0, down_nodes=down_nodes))
     prediction = predicted(engine, submit("2", 100.0))
     if withheld:
@@ -76,7 +76,7 @@ def test_no_wait_is_predicted_while_too_many_nodes_are_down(down_nodes: int, wit
 
 
 @pytest.mark.parametrize(("share", "withheld"), [(0.0, True), (0.25, False), (0.2, True), (1.0, False)])
-def test_the_share_that_may_be_down_can_be_set(share: float, withheld: bool) -> None:
+def test_max_down_fraction_sets_the_share_for_withholding(share: float, withheld: bool) -> None:
     some = msgspec.structs.replace(MEDIAN, method="zero", max_down_fraction=share)
     engine = engine_after(nodes_at(0.0, nodes=16, down_nodes=4), settings=some)
     assert (predicted(engine, submit("1", 1.0)).predicted_wait_s is None) == withheld

@@ -1,4 +1,4 @@
-"""The engine's parts by themselves, with plain values."""
+"""Unit tests of the engine's components with plain values."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def context(capacity: Capacity | None = None, max_cpus: int = 0) -> SiteContext:
 @pytest.mark.parametrize(
     ("walltime", "run_s", "planned"), [(60.0, 10.0, 60.0), (0.0, 10.0, 10.0), (None, 10.0, 10.0), (None, None, 0.0)]
 )
-def test_a_run_is_planned_by_the_request_or_else_the_prediction(
+def test_planned_run_is_time_limit_or_predicted_run_time(
     walltime: float | None, run_s: float | None, planned: float
 ) -> None:
     assert planned_run_s(walltime, run_s) == planned
@@ -53,7 +53,7 @@ def test_bounds_are_own_or_lent_and_absent_for_baselines() -> None:
     assert bounds_of(predicted, "bare", "") is None
 
 
-def test_what_is_withheld_has_the_reason_and_nothing_else() -> None:
+def test_withhold_replaces_estimate_with_the_reason_only() -> None:
     predicted = job()
     predicted.estimates = {"mine": Estimate(1.0, "why", {"0.5": 1.0})}
     withhold(predicted, None)
@@ -76,7 +76,7 @@ def test_nodes_that_are_down_withhold_and_degrade() -> None:
     assert parts.degraded == "2 of unknown nodes down"
 
 
-def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
+def test_too_large_and_guesses_depend_on_evidence_of_site_size() -> None:
     said, seen = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4)
     assert too_large(job(cpus=8), said) is None
     assert too_large(job(cpus=9), said) == "larger than the site: 9 of 8 CPUs"
@@ -90,7 +90,7 @@ def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
     assert next(guesses(seen)) == "size guessed from the jobs that ran"
 
 
-def test_an_estimate_is_weak_until_enough_jobs_have_started() -> None:
+def test_low_confidence_ends_after_enough_started_jobs() -> None:
     said, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4), {"0.9": 60.0}
     assert low_confidence(said, bounds) == "none of its jobs started so far"
     said.history.count = seen.history.count = KNOWN_JOBS
@@ -100,7 +100,7 @@ def test_an_estimate_is_weak_until_enough_jobs_have_started() -> None:
     assert low_confidence(seen, bounds) is None
 
 
-def test_the_queue_that_was_silent_for_longest_is_forgotten() -> None:
+def test_queues_at_limit_drop_the_least_recently_used() -> None:
     queues = Queues()
     for number in range(MAX_QUEUES):
         queues.see(job(queue=f"q{number}"))
@@ -129,7 +129,7 @@ def test_scores_count_methods_that_run_and_no_others() -> None:
     assert (tally.jobs, tally.error_s, tally.responses) == (2, 90.0, 2)
 
 
-def test_a_week_begins_after_a_week_and_the_last_ones_are_kept() -> None:
+def test_scores_begin_a_week_and_keep_the_last_weeks() -> None:
     scores = Scores.of("alder", EngineSettings(method="median", shadows=(), bounds=""))
     for now in (0.0, 1.0, WEEK_S, WEEK_S + 1.0, *((2.0 + week) * WEEK_S for week in range(MAX_WEEKS))):
         scores.begin_week(now)
@@ -137,7 +137,7 @@ def test_a_week_begins_after_a_week_and_the_last_ones_are_kept() -> None:
     assert begins == [(2.0 + week) * WEEK_S for week in range(MAX_WEEKS)]
 
 
-def test_a_job_that_has_left_or_never_came_is_known() -> None:
+def test_live_jobs_report_departed_and_noted_jobs() -> None:
     live = LiveJobs(context(), most=3, per_job={})
     for name in ("a", "b"):
         live.enter(job(name))

@@ -1,4 +1,4 @@
-"""Jobs of a site's history: all is learnt from them, and nothing is told of them."""
+"""Historical jobs train the engine and have no predictions or outcomes."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ SETTINGS = EngineSettings(publish_shadows=True)
 
 
 def months(jobs: int) -> list[AnyEvent]:
-    """Jobs that wait for each other; one in ten is cancelled in the queue, one in ten runs again."""
+    """Return jobs that queue; one in ten is cancelled while queued, one in ten is requeued."""
     found: list[AnyEvent] = [capacity(64)]
     for number in range(jobs):
         time, job = 500.0 * number, str(number)
@@ -73,8 +73,8 @@ def forests_of(engine: Engine) -> Boosted:
 
 
 @pytest.mark.parametrize("array", [None, 3])
-def test_a_job_of_the_past_that_queues_still_has_no_outcome(array: int | None) -> None:
-    """None is told of which there was no prediction."""
+def test_historical_job_still_queued_has_no_outcome(array: int | None) -> None:
+    """A job that has no prediction has no outcome."""
     engine = Engine("s", SETTINGS)
     applied(engine, [capacity(64), submit("1", 0.0, historical=True, cpus=4, array_size=array)])
     task, name = ({"array": "1"}, "1_1") if array else ({}, "1")
@@ -83,7 +83,7 @@ def test_a_job_of_the_past_that_queues_still_has_no_outcome(array: int | None) -
     assert {told.job for told in predictions(records)} == {"2"}
 
 
-def test_a_task_of_an_old_array_is_old_too() -> None:
+def test_historical_array_marks_its_tasks_old() -> None:
     engine = Engine("s", SETTINGS)
     row = msgspec.structs.replace(submit("a", 10.0, array_size=3), historical=True, old=True)
     for event in (capacity(64), row, *(start(f"a_{task}", 20.0, array="a") for task in range(2))):

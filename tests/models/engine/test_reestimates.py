@@ -1,4 +1,4 @@
-"""Queued jobs are estimated again when it is time or when something happened, and published when it matters."""
+"""Estimates of queued jobs are repeated when due or after changes, and published if they differ."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -27,7 +27,7 @@ SETTINGS = msgspec.structs.replace(MEDIAN, method="pessimist", shadows=())
 
 
 class Pessimist(WaitMethod):
-    """Expects an hour, and of a job that queues as long again as it has waited."""
+    """Predict an hour at submission, and later as much again as the job has waited."""
 
     name = "pessimist"
     re_estimates: ClassVar[bool] = True
@@ -50,7 +50,7 @@ def again(records: list[Record]) -> list[Prediction]:
 
 
 def tick(engine: Engine, time: float) -> list[Record]:
-    """Apply an event that changes none of the jobs of the test, nor what the site has."""
+    """Apply an event that changes neither the jobs of the test nor the site's resources."""
     return engine.apply(nodes_at(time))
 
 
@@ -85,13 +85,13 @@ def test_queued_job_is_estimated_again_and_scored_by_its_first() -> None:
     assert engine.scores.later.error.total == 0.0
 
 
-def test_next_estimate_is_due_after_a_share_of_what_is_left() -> None:
+def test_re_estimate_is_due_after_a_share_of_the_remaining_wait() -> None:
     engine = engine_with(submit("1", 1000.0))
     job = engine.context.state.jobs["1", 0]
     for wait_s, bound_s, interval_s in (
-        (1100.0, 90_000.0, 250.0),  # soon: the least share of its age
-        (2000.0, 90_000.0, 400.0),  # the share of the 1000 s that are left
-        (90_000.0, 99_000.0, 500.0),  # late: the greatest share of its age
+        (1100.0, 90_000.0, 250.0),  # soon: the minimum share of its age
+        (2000.0, 90_000.0, 400.0),  # the share of the remaining 1000 s
+        (90_000.0, 99_000.0, 500.0),  # late: the maximum share of its age
         (2000.0, 1200.0, 160.0),  # before its bound passes
     ):
         engine.parts.reestimates.plan(job, Estimate(wait_s, "", {"0.9": bound_s}), 2000.0)
@@ -105,7 +105,7 @@ def test_next_estimate_is_due_after_a_share_of_what_is_left() -> None:
         (3600.0, 7200.0, 600.0, False),
         (7000.0, 7200.0, 600.0, True),  # the estimate moved
         (3600.0, 12_000.0, 600.0, True),  # the bound moved
-        (7205.0, 7210.0, 7201.0, True),  # the bound has passed
+        (7205.0, 7210.0, 7201.0, True),  # the bound passed
         (9000.0, 9100.0, 86_401.0, True),  # a day without a record
     ],
 )
@@ -122,12 +122,12 @@ def test_estimate_that_moved_passed_or_aged_is_published(
 def test_budget_follows_the_time_of_the_site_and_saves_up() -> None:
     jobs = [submit(f"{number:03}", 1000.0) for number in range(2 * MAX_ESTIMATES)]
     engine = engine_with(*jobs)
-    assert len(again(tick(engine, 5000.0))) == MAX_ESTIMATES  # saved up while nothing was due
+    assert len(again(tick(engine, 5000.0))) == MAX_ESTIMATES  # The budget accumulated while no estimate was due.
     assert again(tick(engine, 5000.0)) == []
     assert len(again(tick(engine, 5000.0 + 3 * SECONDS_PER_ESTIMATE))) == 3
 
 
-def test_duplicate_events_change_nothing_of_what_is_estimated() -> None:
+def test_re_estimates_ignore_duplicate_events() -> None:
     jobs = [submit(f"{number:03}", 1000.0) for number in range(2 * MAX_ESTIMATES)]
     once, twice = engine_with(*jobs), engine_with(*(job for job in jobs for _ in range(2)))
     assert again(twice.apply(jobs[0])) == []
@@ -158,7 +158,7 @@ def test_cancel_of_large_job_reestimates_all_pending_jobs() -> None:
     tick(engine, 1120.0)
     jobs = engine.context.state.jobs
     later = max(jobs[key].due for key in jobs)
-    engine.apply(cancel("0", later - 200.0))  # a small one concerns nobody
+    engine.apply(cancel("0", later - 200.0))  # A small job does not affect the others.
     waiting = [jobs[key].due for key in jobs]
     engine.apply(cancel("large", later - 199.0))
     assert all(jobs[key].due > later - 199.0 for key in jobs)
@@ -184,7 +184,7 @@ def test_latest_estimates_are_kept_up_to_a_limit() -> None:
     assert made == [float(number) for number in range(3 * MOST_LATER - 1, 2 * MOST_LATER - 1, -1)]
 
 
-def test_nothing_is_published_while_nodes_are_down() -> None:
+def test_re_estimates_are_not_published_while_nodes_are_down() -> None:
     engine = engine_with(submit("1", 1000.0))
     assert again(engine.apply(nodes_at(1700.0, down_nodes=9))) == []
     assert [record.made_at for record in again(engine.apply(nodes_at(1800.0)))] == [1800.0]
@@ -203,7 +203,7 @@ def test_restored_site_estimates_the_same_jobs_at_random_points(seed: int) -> No
 
 
 def _disordered(seed: int) -> Sequence[AnyEvent]:
-    """A workload in which some submissions come late or are of the site's history, and jobs are held and altered."""
+    """Return a workload with late and historical submits, held and altered jobs."""
     events = list[AnyEvent]()
     for number, event in enumerate(workload(seed)):
         kind = (number * 31 + seed) % 13
@@ -223,7 +223,7 @@ def _disordered(seed: int) -> Sequence[AnyEvent]:
 
 
 def test_stale_timers_change_no_suspended_job() -> None:
-    """The time in suspension is updated before jobs are estimated again, which no departed job may cause."""
+    """The suspended time is updated before re-estimates; timers of departed jobs must not cause one."""
     engine = engine_with(submit("1", 900.0), start("1", 950.0), submit("2", 1000.0))
     engine.apply(Suspend(site="s", job="1", time=1005.0, releases=False))
     engine.apply(start("2", 1010.0))
@@ -244,7 +244,7 @@ def test_often_altered_job_takes_no_more_room() -> None:
     assert [record.job for record in again(tick(engine, 1600.0))] == ["1"]
 
 
-def test_method_without_later_estimates_keeps_nothing() -> None:
+def test_re_estimates_need_a_method_that_re_estimates() -> None:
     engine = Engine("s", MEDIAN)
     engine.apply(submit("1", 1000.0))
     assert again(tick(engine, 9000.0)) == []

@@ -1,4 +1,4 @@
-"""How a site has been: by the hour, the day and the week, bounded, and the same after a crash."""
+"""A site's trends by hour, day and week: bounded, and equal after a crash."""
 
 import msgspec
 import pytest
@@ -22,11 +22,11 @@ def past_of(engine: Engine) -> SiteTrends:
     return told.trends
 
 
-def test_the_past_of_a_worker_that_keeps_no_weeks_is_read() -> None:
+def test_trends_lacking_weeks_are_decoded() -> None:
     assert msgspec.convert({"hours": [], "days": []}, SiteTrends).weeks == []
 
 
-def test_the_queue_is_noted_once_an_hour_by_its_first_event() -> None:
+def test_trends_note_the_queue_at_the_first_event_of_an_hour() -> None:
     engine = engine_after(
         capacity(64, MONDAY),
         submit("1", MONDAY + 60, cpus=4),
@@ -41,7 +41,7 @@ def test_the_queue_is_noted_once_an_hour_by_its_first_event() -> None:
     assert (last.queued_cpus, last.running_cpus) == (16, 4)
 
 
-def test_what_was_predicted_stands_beside_what_was_by_the_day() -> None:
+def test_trends_sum_predicted_and_actual_waits_by_day() -> None:
     engine = engine_after(capacity(64, MONDAY))
     for number, waited_s in enumerate((100.0, 300.0)):
         engine.apply(submit(str(number), MONDAY + HOUR * number))
@@ -51,14 +51,14 @@ def test_what_was_predicted_stands_beside_what_was_by_the_day() -> None:
     engine.apply(cancel("gone", MONDAY + DAY + 50))
     first, second = past_of(engine).days
     assert (first.begin, first.jobs, first.waited_s) == (MONDAY, 2, 400.0)
-    assert first.predicted_s == 100.0 and first.error_s == 100.0 + 200.0  # nothing was known of the first
+    assert first.predicted_s == 100.0 and first.error_s == 100.0 + 200.0  # the first job had no history
     assert (second.begin, second.jobs, second.waited_s) == (MONDAY + DAY, 1, 50.0)
     [week] = past_of(engine).weeks
     assert (week.begin, week.jobs, week.waited_s, week.error_s) == (MONDAY, 3, 450.0, first.error_s + second.error_s)
 
 
 def test_medians_of_both_sides_can_be_compared() -> None:
-    """Predictions that are the medians of skewed waits look too small beside means, and right beside medians."""
+    """Medians of skewed waits are below the mean wait and match the median wait."""
     past = Trends()
     for _ in range(3):
         for waited_s in (300.0, 900.0, 1000.0, 1100.0, 40_000.0):
@@ -89,7 +89,7 @@ def test_bounds_are_counted_where_there_are_any() -> None:
     assert (day.jobs, day.bounded, day.covered) == (3, 2, 1)
 
 
-def test_it_is_bounded_and_a_wrong_clock_is_got_over() -> None:
+def test_trends_are_bounded_and_recover_from_a_wrong_clock() -> None:
     past, state = Trends(), SiteState()
     for hour in range(400 * 24):
         past.pass_to(MONDAY + hour * HOUR, state)
@@ -103,8 +103,8 @@ def test_it_is_bounded_and_a_wrong_clock_is_got_over() -> None:
     assert [hour.time for hour in past.kept.hours] == sorted(hour.time for hour in past.kept.hours)
 
 
-def test_the_sums_are_those_of_the_outcomes() -> None:
-    """A replay of the same events gives these outcomes, so that its report and the pages agree."""
+def test_trends_sums_equal_sums_of_outcomes() -> None:
+    """A replay of the same events gives these outcomes, so its report and the pages agree."""
     engine, told = Engine("s", SMALL), {}
     for event in workload(3):
         for record in engine.apply(event):
@@ -117,7 +117,7 @@ def test_the_sums_are_those_of_the_outcomes() -> None:
         assert sum(getattr(week, name) for week in weeks) == pytest.approx(every)
 
 
-def test_it_is_the_same_after_a_crash() -> None:
+def test_trends_are_equal_after_a_crash() -> None:
     engine = Engine("s", SMALL)
     for event in workload(3)[:200]:
         engine.apply(event)

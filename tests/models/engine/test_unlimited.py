@@ -1,4 +1,4 @@
-"""Jobs without a time limit, with an unknown one, and with the default one of their partition."""
+"""Jobs without a time limit, with a missing one, and with the default limit of their partition."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ MUST_WAIT_S = RESERVED_UNTIL - SUBMITTED
 
 
 def site(default_walltime: float | None = None, max_walltime: float | None = None) -> Capacity:
-    """Four nodes in one partition, all reserved for maintenance in two hours."""
+    """Build four nodes in one partition, all reserved for maintenance in two hours."""
     part = Partition(
         name="day", pools=["n"], default=True, default_walltime=default_walltime, max_walltime=max_walltime
     )
@@ -31,7 +31,7 @@ def site(default_walltime: float | None = None, max_walltime: float | None = Non
 
 
 def engine_of(capacity: Capacity) -> Engine:
-    """A site whose jobs have run for some minutes."""
+    """Build a site whose jobs have run for some minutes."""
     engine = Engine("s", MEDIAN)
     engine.apply(capacity)
     for number in range(20):
@@ -48,7 +48,7 @@ def engine_of(capacity: Capacity) -> Engine:
 
 
 def wait_of(engine: Engine, **request: Any) -> float | None:
-    """The wait that is predicted of a job as it is submitted."""
+    """Return the wait predicted for a job at its submission."""
     told = engine.apply(submit("x", SUBMITTED, user="ada", cpus=8, nodes=1, **request))
     (prediction,) = [record for record in told if isinstance(record, Prediction) and record.method == "median"]
     return prediction.predicted_wait_s
@@ -89,14 +89,14 @@ def test_altered_to_unlimited_waits_for_maintenance() -> None:
 
 
 @pytest.mark.parametrize(("asked", "waits"), [({"unlimited": True}, True), ({"walltime": HOUR_S}, False)])
-def test_what_if_unlimited_waits_for_maintenance(asked: dict[str, Any], waits: bool) -> None:
+def test_unlimited_wait_question_waits_for_maintenance(asked: dict[str, Any], waits: bool) -> None:
     engine = engine_of(site())
     told = answer(WaitQuestion(id="q", site="s", cpus=8, nodes=1, user="ada", **asked), engine, SUBMITTED)
     assert isinstance(told, WaitAnswer) and told.predicted_wait_s is not None
     assert (told.predicted_wait_s >= MUST_WAIT_S) is waits
 
 
-def test_run_methods_take_no_limit_for_none() -> None:
+def test_run_methods_predict_no_run_time_for_no_limit() -> None:
     job = Job(id="1", attempt=0, submit=0.0, walltime=NO_LIMIT_S)
     assert Walltime().predict(job, RunHistory()).run_s is None
     running = Job(id="1", attempt=0, submit=0.0, start=0.0, walltime=NO_LIMIT_S, phase=Phase.RUNNING)

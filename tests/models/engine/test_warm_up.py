@@ -1,4 +1,4 @@
-"""What a worker needs is compiled before its first event, and each kernel for one kind of arguments."""
+"""Warm-up compiles all kernels of a worker before its first event, each for one signature."""
 
 import json
 import subprocess

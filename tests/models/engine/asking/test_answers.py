@@ -1,4 +1,4 @@
-"""Asking tells what a submission would be told, and leaves no trace."""
+"""Answers equal the predictions of the same submissions and do not change the engine."""
 
 from functools import cache
 
@@ -57,12 +57,12 @@ SAME = ("predicted_wait_s", "predicted_run_s", "p_immediate_start")
 
 
 def state_of(engine: Engine) -> bytes:
-    engine.checkpoint()  # what was learnt is not told a second time
+    engine.checkpoint()  # The first checkpoint clears the pending rows.
     return engine.checkpoint()[0]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_answered_is_what_a_submission_is_told(method: str) -> None:
+def test_wait_answer_equals_prediction_of_same_submit(method: str) -> None:
     settings = msgspec.structs.replace(SETTINGS, method=method, what_if_method=method)
     events = workload()
     places = [place for place, event in enumerate(events) if isinstance(event, Submit)][60:150:10]
@@ -74,7 +74,7 @@ def test_what_is_answered_is_what_a_submission_is_told(method: str) -> None:
         asked = {name: value for name, value in request.items() if name in WaitQuestion.__struct_fields__}
         told = answer(WaitQuestion(**asked | {"id": "q", "v": 1}), engine, event.time)
         predictions = [record for record in engine.apply(event) if isinstance(record, Prediction)]
-        (said,) = (record for record in predictions if record.waited_s is msgspec.UNSET)  # the others queued before
+        (said,) = (record for record in predictions if record.waited_s is msgspec.UNSET)  # Skip jobs queued before.
         assert isinstance(told, WaitAnswer)
         for name in (*SAME, "predicted_start", "bounds", "made_at", "method", "reason"):
             assert getattr(told, name) == getattr(said, name)
@@ -83,7 +83,7 @@ def test_what_is_answered_is_what_a_submission_is_told(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_asking_leaves_no_trace(method: str) -> None:
+def test_questions_do_not_change_the_engine_state(method: str) -> None:
     settings = msgspec.structs.replace(SETTINGS, shadows=(method,), what_if_method=method)
     events = workload()
     asked, quiet = after(events[:200], settings), after(events[:200], settings)
@@ -97,7 +97,7 @@ def test_asking_leaves_no_trace(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_if_method_without_predictions_learns_and_is_scored(method: str) -> None:
+def test_wait_question_method_learns_and_is_scored(method: str) -> None:
     events = workload(100)
     runs = msgspec.structs.replace(SETTINGS, method="zero", shadows=(method,), bounds="", what_if_method=method)
     considered = msgspec.structs.replace(runs, shadows=())
@@ -117,7 +117,7 @@ def test_what_if_method_without_predictions_learns_and_is_scored(method: str) ->
     assert what_if.predicted_error_s == pytest.approx(other.scores.accuracy["zero"].error.total / what_if.jobs)
 
 
-def test_what_if_scores_compare_predictions_of_the_same_jobs() -> None:
+def test_wait_question_scores_compare_the_same_jobs() -> None:
     events, alone = workload(100), msgspec.structs.replace(SETTINGS, method="zero", shadows=(), bounds="")
     before = after(events[:200], alone)
     before_s = before.scores.accuracy["zero"].error.total
@@ -132,16 +132,16 @@ def test_what_if_scores_compare_predictions_of_the_same_jobs() -> None:
     zero, median = engine.scores.accuracy["zero"], engine.scores.accuracy["median"]
     assert zero.jobs > what_if.jobs == median.jobs > 20
     assert what_if.mean_error_s == pytest.approx(median.error.total / median.jobs)
-    waited_s = zero.error.total - before_s  # of all that started since; those submitted before had no answer
+    waited_s = zero.error.total - before_s  # Sum over all jobs that started since; the earlier ones have no answer.
     assert 0.0 < what_if.predicted_error_s * what_if.jobs <= waited_s
     assert what_if.predicted_error_s != pytest.approx(zero.error.total / zero.jobs)
-    for method, kept in (("median", what_if.jobs), ("zero", 0)):  # one that answers no longer has nothing here
+    for method, kept in (("median", what_if.jobs), ("zero", 0)):  # A method that no longer answers keeps no scores.
         again = Scores.of("alder", msgspec.structs.replace(alone, what_if_method=method))
         again.restore(engine.scores)
         assert again.considered.jobs == again.considered_first.jobs == kept
 
 
-def test_a_site_is_asked_by_its_own_policy() -> None:
+def test_site_policy_is_its_wait_question_method() -> None:
     settings = msgspec.structs.replace(SETTINGS, policy_by_site={"alder": "lwf"})
     assert after([], settings).methods.what_if_method.name == "lwf"
     methods = Engine("birch", settings).methods
@@ -157,8 +157,8 @@ def busy(seed: int) -> tuple[Engine, tuple[GridEstimate, ...]]:
 
 
 @given(st.integers(1, 4), st.data())
-def test_grid_estimate_agrees_with_what_if_within_bounds(seed: int, data: st.DataObject) -> None:
-    """The one knows no user, so they may differ, but not by more than the two say that they may be wrong."""
+def test_grid_estimate_agrees_with_wait_answer_within_bounds(seed: int, data: st.DataObject) -> None:
+    """Grid estimates lack the user, so they may differ from an answer, but only within the bounds of both."""
     engine, estimates = busy(seed)
     estimate = data.draw(st.sampled_from(estimates))
     users = sorted({job.user for job in engine.context.state.jobs.values() if job.user is not None})
@@ -170,14 +170,14 @@ def test_grid_estimate_agrees_with_what_if_within_bounds(seed: int, data: st.Dat
     assert user is not None or told.bounds == estimate.bounds
 
 
-def test_what_is_larger_than_the_site_has_no_wait() -> None:
+def test_job_larger_than_site_has_no_predicted_wait() -> None:
     engine = after(workload()[:100])
     told = answer(WaitQuestion(id="1", site="alder", cpus=65), engine, engine.time)
     assert isinstance(told, WaitAnswer) and told.predicted_wait_s is None and told.bounds is None
     assert told.reason == "larger than the site: 65 of 64 CPUs"
 
 
-def test_what_is_hardly_known_is_said_to_be() -> None:
+def test_site_with_little_history_has_degraded_answer() -> None:
     engine = Engine("alder", SETTINGS)
     engine.apply(Submit(site="alder", time=1.0, job="1", cpus=8, walltime=60.0))
     engine.apply(Start(site="alder", time=2.0, job="1"))
@@ -192,7 +192,7 @@ def test_what_is_hardly_known_is_said_to_be() -> None:
     assert isinstance(sure, WaitAnswer) and sure.degraded is None
 
 
-def test_nothing_is_promised_while_too_much_is_down() -> None:
+def test_most_nodes_down_withholds_wait_answer() -> None:
     engine = after(workload()[:100])
     engine.apply(Capacity(site="alder", time=engine.time, cpus=64, nodes=8, down_nodes=5))
     told = answer(WaitQuestion(id="1", site="alder"), engine, engine.time)
@@ -201,7 +201,7 @@ def test_nothing_is_promised_while_too_much_is_down() -> None:
 
 
 @pytest.mark.parametrize("what_if", [SETTINGS.what_if_method, "policy"])
-def test_a_standing_estimate_is_what_its_shape_would_be_told(what_if: str) -> None:
+def test_grid_estimate_equals_wait_answer_of_its_shape(what_if: str) -> None:
     engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if_method=what_if))
     for estimate in standing(engine, grid(sizes(64), WALLTIMES, ("batch", "long")), engine.time):
         question = WaitQuestion(
@@ -228,7 +228,7 @@ def test_user_answer_lists_live_jobs_in_submission_order() -> None:
     assert isinstance(few, JobsAnswer) and [job.job for job in few.jobs] == ["4"] and few.more == 2
 
 
-def test_a_job_is_told_by_its_id() -> None:
+def test_job_question_returns_answer_by_job_id() -> None:
     engine = after(workload()[:180])
     jobs = engine.context.state.jobs.values()
     answers = {job.id: answer(JobQuestion(id="1", site="alder", job=job.id), engine, engine.time) for job in jobs}
@@ -249,7 +249,7 @@ def test_a_job_is_told_by_its_id() -> None:
     assert phases == {"queued", "running"}
 
 
-def test_what_is_not_live_is_said_and_the_last_attempt_counts() -> None:
+def test_held_requeued_or_missing_job_is_reported_in_answer() -> None:
     engine = Engine("alder", SETTINGS)
     about = {"site": "alder", "job": "7"}
     for event in (Submit(time=0.0, **about), Hold(time=1.0, **about)):
@@ -283,13 +283,13 @@ def test_what_is_not_live_is_said_and_the_last_attempt_counts() -> None:
         ("suspended", None, {}, 0, "runs already, and is suspended"),
     ],
 )
-def test_the_line_for_who_has_just_submitted(
+def test_state_text_summarizes_start_bounds_and_jobs_ahead(
     phase: str, left: float | None, bounds: dict[str, float], ahead: int, text: str
 ) -> None:
     assert state_text(phase, left, bounds, ahead, "so") == text
 
 
-def test_a_site_tells_of_its_queue() -> None:
+def test_site_question_returns_its_queue() -> None:
     engine = after(workload()[:180])
     told = answer(SiteQuestion(id="1", site="alder", limit=3), engine, engine.time)
     assert isinstance(told, SiteAnswer)
@@ -344,7 +344,7 @@ def test_weeks_and_queues_survive_being_stored() -> None:
     assert again.queues.seen == engine.queues.seen and again.open_queues(8) == engine.open_queues(8)
 
 
-def test_a_job_is_covered_by_the_least_shape_it_fits_into() -> None:
+def test_covering_returns_smallest_shape_that_fits_the_job() -> None:
     shapes = grid(sizes(100), WALLTIMES, ("batch", "long"))
     assert covering(shapes, 33, 3601.0, "long") == Shape(64, 14400.0, "long")
     assert covering(shapes, 65, None, "batch") == Shape(100, 86400.0, "batch")
@@ -362,7 +362,7 @@ def test_a_job_is_covered_by_the_least_shape_it_fits_into() -> None:
         ((), "batch", "unknown queue 'batch': no job has named any"),
     ],
 )
-def test_a_queue_that_no_job_has_named_is_said_to_be_unknown(
+def test_unknown_queue_in_question_is_reported_as_degraded(
     known: tuple[str, ...], asked: str | None, doubt: str | None
 ) -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds=""))
@@ -387,7 +387,7 @@ def test_ranking_of_gpu_job_puts_site_without_gpu_data_last(pools: list[Pool]) -
     assert doubts == [False, not pools]
 
 
-def test_a_job_of_flux_is_known_by_what_can_be_typed() -> None:
+def test_flux_job_id_is_accepted_in_ascii_spelling() -> None:
     engine = Engine("alder", EngineSettings(method="zero", shadows=()))
     list(engine.apply(Submit(site="alder", time=1.0, job="ƒ22")))
     for name, known in (("ƒ22", True), ("f22", True), ("f23", False)):

@@ -1,4 +1,4 @@
-"""A site runs one job of each user at a time and does not say so: what is held back is said to be, and not promised."""
+"""Answers at a site that runs one job of each user at a time, a limit that it does not report."""
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ HELD = "held back by a limit or a priority"
 
 
 def capped(settings: EngineSettings) -> Engine:
-    """Of 64 CPUs 4 are in use, by ada's long job; her second one waits, while all others' jobs start at once."""
+    """Build a site with ada's long job on 4 of 64 CPUs and her second job pending; other jobs start immediately."""
     events: list[AnyEvent] = [capacity(64)]
     for number in range(60):
         at = 100.0 * number
@@ -70,14 +70,14 @@ def asked(engine: Engine, now: float, **job: object) -> WaitAnswer:
     return told
 
 
-def test_a_start_is_promised_until_the_promise_is_broken(site: Engine) -> None:
+def test_job_answer_promises_start_before_job_is_overdue(site: Engine) -> None:
     told = job_told(site, "second", 6101.0)
     assert told.text.startswith(("starts within", "starts in about")) and told.expected_start is not None
     assert told.live is not None and told.live.blocked_by is msgspec.UNSET
 
 
 @pytest.mark.parametrize("days", [0.5, 1.0, 3.0])
-def test_then_it_is_said_to_be_held_back_and_no_longer_promised(site: Engine, days: float) -> None:
+def test_job_answer_of_overdue_job_is_blocked_without_start(site: Engine, days: float) -> None:
     now = 6100.0 + days * DAY
     told = job_told(site, "second", now)
     assert told.text == f"no start can be promised: {HELD}"
@@ -94,11 +94,11 @@ def test_overdue_job_without_room_has_a_stable_later_start(site: Engine, days: f
     if told.expected_start is None:
         assert told.text == f"no start can be promised: {OVERDUE}" and told.starts_by == {}
         assert told.live is not None and told.live.why == OVERDUE
-    else:  # where it is known when there is room
+    else:  # The method can compute when enough CPUs become free.
         assert told.expected_start > now + HOUR / 4
 
 
-def test_the_schedulers_own_reason_is_said_where_it_is_known(site: Engine) -> None:
+def test_pending_reason_of_scheduler_replaces_guessed_blocker(site: Engine) -> None:
     site.apply(Alter(site="s", time=6200.0, job="second", pending_reason="QOSMaxJobsPerUserLimit"))
     [job] = queued(site, 6100.0 + DAY)
     assert job.blocked_by == "held back by a limit of the QOS on your running jobs" == job.why
@@ -118,14 +118,14 @@ def test_others_of_the_same_user_are_not_promised_either(site: Engine) -> None:
     assert other.expected_start is not None and other.blocked_by is msgspec.UNSET
 
 
-def test_who_asks_for_the_same_user_is_told_the_doubt(site: Engine) -> None:
+def test_wait_answer_of_blocked_user_has_low_confidence(site: Engine) -> None:
     now = 6100.0 + DAY
     assert HELD in (asked(site, now, user="ada").degraded or "")
     for other in ({"user": "u1"}, {}):
         assert HELD not in (asked(site, now, **other).degraded or "")
 
 
-def test_they_are_promised_again_once_one_of_them_has_started(site: Engine) -> None:
+def test_blocked_user_is_promised_starts_again_after_a_start(site: Engine) -> None:
     now = 6100.0 + DAY
     site.apply(end("long", now))
     site.apply(submit("third", now, user="ada", queue="batch", cpus=4, walltime=HOUR))
@@ -135,7 +135,7 @@ def test_they_are_promised_again_once_one_of_them_has_started(site: Engine) -> N
     assert HELD not in (asked(site, now + 2, user="ada").degraded or "")
 
 
-def test_late_job_without_room_is_blocked_by_nothing_else(site: Engine) -> None:
+def test_late_job_that_does_not_fit_is_only_overdue(site: Engine) -> None:
     now = 6100.0 + DAY
     site.apply(submit("all", now - 60, user="bob", queue="batch", cpus=60, walltime=HOUR))
     site.apply(start("all", now - 50))

@@ -1,4 +1,4 @@
-"""What is answered of a site with a deep queue, of which only a part is looked at."""
+"""Answers of a site whose queue is too deep to simulate all of it."""
 
 import pytest
 
@@ -25,12 +25,12 @@ from models.site.job import Estimate, Job
 
 QUEUED, HOUR_S = 6000, 3600.0
 BOUNDS = {"0.1": 0.1, "0.5": 0.5, "0.9": 1.5, "0.95": 2.0}
-"""As shares of the wait."""
+"""Bounds as multiples of the predicted wait."""
 
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    """A site of 8 CPUs, all in use, and queued jobs that came a second apart and start one after the other."""
+    """A site with 8 CPUs, all in use, and jobs queued one second apart that start one after the other."""
     engine = Engine("alder")
     engine.apply(Capacity(site="alder", time=0.0, cpus=8))
     engine.apply(Submit(site="alder", time=0.0, job="runs", user="eve", cpus=8, walltime=HOUR_S))
@@ -62,21 +62,21 @@ def test_pending_job_in_deep_queue_has_start_and_jobs_ahead(engine: Engine) -> N
     assert others
 
 
-def test_how_long_the_queue_takes_is_about_right(engine: Engine) -> None:
+def test_remaining_work_of_deep_queue_is_about_correct(engine: Engine) -> None:
     assert remaining_work_s(engine, HOUR_S) == pytest.approx(60.0 * QUEUED, rel=0.01)
     told = answer(SiteQuestion(id="1", site="alder"), engine, float(QUEUED))
     assert isinstance(told, SiteAnswer) and told.live.queued_jobs == QUEUED
     assert [job.job for job in told.queued] == [f"{number}.alder" for number in range(20)]
 
 
-def test_why_is_told_of_the_part_that_is_looked_at(engine: Engine) -> None:
+def test_explanation_of_deep_queue_covers_the_simulated_jobs(engine: Engine) -> None:
     told = answer(WaitQuestion(id="1", site="alder", cpus=8, walltime=60.0, why=True), engine, float(QUEUED))
     assert isinstance(told, WaitAnswer) and told.why is not None
     assert f"of {QUEUED + 1:,} live jobs used" in told.reason
     assert told.why.ahead_cpu_hours == pytest.approx(told.why.ahead_jobs * 8 / 60.0, rel=0.01)
 
 
-def test_a_users_last_jobs_are_listed(engine: Engine) -> None:
+def test_jobs_question_lists_the_last_jobs_of_a_user(engine: Engine) -> None:
     told = answer(JobsQuestion(id="1", site="alder", user="u3", limit=5), engine, float(QUEUED))
     assert isinstance(told, JobsAnswer)
     assert [job.job for job in told.jobs] == [f"{number}.alder" for number in range(QUEUED - 47, QUEUED, 10)]
@@ -88,7 +88,7 @@ def test_a_users_last_jobs_are_listed(engine: Engine) -> None:
 def test_jobs_that_are_held_back_are_sought_among_those_that_fit(engine: Engine) -> None:
     late = 0.5 * HOUR_S * QUEUED
     job = engine.context.state.jobs["7.alder", 0]
-    assert BlockedBy(engine, late).of(job, late) == OVERDUE  # all CPUs are in use
+    assert BlockedBy(engine, late).of(job, late) == OVERDUE  # All CPUs are in use.
     engine.apply(Capacity(site="alder", time=10.0, cpus=16))
     assert BlockedBy(engine, late).of(job, late) == UNKNOWN
     told = BlockedBy(engine, late).blocked_reason(job) or ""

@@ -1,4 +1,4 @@
-"""A site's partitions as they are, and what they mean for a job that is only considered."""
+"""The state of a site's partitions and its effect on wait questions."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def states(engine: Engine, now: float = 10.0) -> dict[str, PartitionState]:
     return {one.name: one for one in partition_states(engine.context, now)}
 
 
-def test_a_partition_has_what_its_pools_have_and_jobs_leave() -> None:
+def test_partition_state_counts_its_pools_minus_running_jobs() -> None:
     engine = site()
     run(engine, "1", "batch", "batch", cpus=20)
     run(engine, "2", "gpu", "gpu", cpus=8, gpus=3)
@@ -68,7 +68,7 @@ def test_a_partition_has_what_its_pools_have_and_jobs_leave() -> None:
     assert states(engine, 20.0)["gpu"].free_gpus == 8
 
 
-def test_what_is_reserved_is_not_free_meanwhile() -> None:
+def test_reserved_nodes_are_not_free_during_reservation() -> None:
     engine = site(reservations=[Reservation(name="r", start=100.0, end=200.0, pools=["thin"], nodes=2)])
     assert [states(engine, now)["batch"].free_cpus for now in (50.0, 150.0, 250.0)] == [48, 16, 48]
 
@@ -85,7 +85,7 @@ def test_site_answer_has_partitions_only_where_there_are_some() -> None:
         assert not {"partitions", "cannot_run", "left_out"} & set(fields)
 
 
-def test_a_question_describes_the_job_that_a_submission_would() -> None:
+def test_wait_question_becomes_job_with_the_same_request() -> None:
     asked = WaitQuestion(id="1", site="a", queue="gpu", gpus=2, gpu_types={"a100": 2}, qos="high", exclusive=True)
     job = considered(asked, 5.0)
     assert (job.submit, job.queue, job.gpus) == (5.0, "gpu", 2)
@@ -93,7 +93,7 @@ def test_a_question_describes_the_job_that_a_submission_would() -> None:
     assert considered(WaitQuestion(id="1", site="a", cpus=4), 5.0).extras is EXTRAS
 
 
-def test_where_it_cannot_run_is_told_with_the_reason() -> None:
+def test_never_runs_reason_is_given_for_each_partition() -> None:
     engine = site()
     too_long = considered(WaitQuestion(id="1", site="a", queue="batch", walltime=9000.0), 5.0)
     assert never_runs_reason(engine, too_long) == "walltime 2h30m: at most 2h in batch"
@@ -110,7 +110,7 @@ def test_where_it_cannot_run_is_told_with_the_reason() -> None:
     assert told.cannot_run == told.reason == "larger than partition gpu: 9 of 8 GPUs"
 
 
-def test_kinds_of_nodes_count_where_the_site_tells_them() -> None:
+def test_node_features_decide_if_partition_can_run_the_job() -> None:
     pools = [
         msgspec.structs.replace(POOLS[0], node_features=["ib"]),
         msgspec.structs.replace(POOLS[1], node_features=["hdr"]),
@@ -132,7 +132,7 @@ def test_kinds_of_nodes_count_where_the_site_tells_them() -> None:
     )
 
 
-def test_of_a_site_without_kinds_of_nodes_the_estimate_is_weak() -> None:
+def test_node_features_not_reported_give_low_confidence() -> None:
     engine = Engine("a", EngineSettings(method="median", shadows=()))
     found = answer(WaitQuestion(id="1", site="a", node_features=[["ib"]]), engine, 10.0)
     assert isinstance(found, WaitAnswer) and str(found.low_confidence).endswith(

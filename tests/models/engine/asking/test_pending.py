@@ -1,4 +1,4 @@
-"""What the scheduler says of a job that waits, and what users are told of it."""
+"""The scheduler's pending reason and its rendering for users."""
 
 import msgspec
 import pytest
@@ -26,7 +26,7 @@ from tests.support.stories import applied, event
         ("None", ""),
     ],
 )
-def test_a_reason_is_told_plainly(reason: str, words: str) -> None:
+def test_pending_reason_is_rendered_in_plain_words(reason: str, words: str) -> None:
     assert plainly(reason) == words
 
 
@@ -37,7 +37,7 @@ def live_job(*events: AnyEvent) -> LiveJob:
     return told
 
 
-def test_it_is_said_of_a_queued_job_with_what_is_ahead_of_it() -> None:
+def test_pending_reason_is_appended_to_jobs_ahead() -> None:
     told = live_job(event("submit@100", priority=7.5, pending_reason="QOSMaxCpuPerUser"))
     assert told.why is not None and told.why.endswith("; held back by a limit of the QOS on your CPUs")
     assert (told.priority, told.pending_reason) == (7.5, "QOSMaxCpuPerUser")
@@ -55,17 +55,17 @@ def test_it_is_said_of_a_queued_job_with_what_is_ahead_of_it() -> None:
         ([event("submit@100"), event("start@150"), event("suspend@160", releases=False)], "suspended", None),
     ],
 )
-def test_of_a_job_that_may_not_start_it_is_all_there_is(events: list[AnyEvent], phase: str, why: str | None) -> None:
+def test_held_job_is_explained_by_its_pending_reason_only(events: list[AnyEvent], phase: str, why: str | None) -> None:
     told = live_job(*events)
     assert (told.phase, told.why) == (phase, why)
 
 
-def test_a_preempted_job_says_so() -> None:
+def test_preempted_job_is_explained_as_preempted_and_requeued() -> None:
     told = live_job(event("submit@100"), event("start@150"), event("requeue@200", state="preempted"))
     assert told.why is not None and told.why.endswith("it was preempted and requeued")
 
 
-def test_tasks_and_what_others_expect_are_shown() -> None:
+def test_live_job_shows_remaining_tasks_and_external_estimates() -> None:
     told = live_job(event("submit@100", array_size=5, cpus=2), event("expected_start@120", expected=900.0))
     assert (told.tasks_remaining, told.expected_by) == (5, {"slurm": 900.0})
     plain = live_job(event("submit@100"))

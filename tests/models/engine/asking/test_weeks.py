@@ -1,4 +1,4 @@
-"""What a site tells of its last weeks: how right it was, and which queues were named."""
+"""Accuracy of the last weeks and the queues in use."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ def weekly(jobs: int, every_s: float, wait_s: float) -> list[AnyEvent]:
     return found
 
 
-def test_the_accuracy_is_told_by_week() -> None:
+def test_accuracy_is_reported_by_week() -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=("zero",), bounds="", history=50))
     for event in weekly(900, WEEK_S / 200, wait_s=600.0):
         engine.apply(event)
@@ -39,19 +39,19 @@ def test_the_accuracy_is_told_by_week() -> None:
     assert 900 - 64 <= sum(week.methods[0].jobs for week in told) <= 900
 
 
-def test_a_late_event_leaves_the_weeks_as_they_are() -> None:
+def test_late_event_does_not_change_the_weeks() -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds="", history=50))
     events = weekly(900, WEEK_S / 200, wait_s=600.0)
     for place, event in enumerate(events):
         engine.apply(event)
         if place == len(events) - 100:
-            engine.apply(Capacity(site="alder", time=events[0].time, cpus=64))  # as when a trace is sent a second time
+            engine.apply(Capacity(site="alder", time=events[0].time, cpus=64))  # As in a repeated replay of a trace.
     assert [week.begin for week in weeks(engine, engine.time)] == pytest.approx(
         [number * WEEK_S for number in range(5)], abs=WEEK_S / 2
     )
 
 
-def test_only_the_last_weeks_are_kept() -> None:
+def test_weeks_are_limited_to_the_most_recent() -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds="", history=50))
     for event in weekly(2000, WEEK_S / 100, wait_s=600.0):
         engine.apply(event)
@@ -66,7 +66,7 @@ def test_queues_close_a_week_after_the_last_of_them() -> None:
         if queue != "a":
             engine.apply(Start(site="alder", time=time, job=str(number)))
             engine.apply(End(site="alder", time=time, job=str(number)))
-    assert engine.open_queues(8) == ["a", "b", "c"]  # a has a live job, b is just in time
+    assert engine.open_queues(8) == ["a", "b", "c"]  # a has a live job; the last job of b is not a week old
     assert engine.open_queues(2) == ["b", "c"]
     engine.apply(Submit(site="alder", time=WEEK_S + 3.0, job="9", queue="c"))
     assert engine.open_queues(8) == ["a", "c"]

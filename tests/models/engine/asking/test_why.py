@@ -1,4 +1,4 @@
-"""Why a job waits, and what would start sooner."""
+"""Explanations of a wait and alternatives that start sooner."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def busy() -> Engine:
 
 
 def line(*queues: str) -> Engine:
-    """Of 64 CPUs 48 are busy for another hour; a job queues for all of them in each of these queues, 2 h each."""
+    """Occupy 48 of 64 CPUs for another hour; queue one job of 64 CPUs and 2 h in each of these queues."""
     engine = Engine("s", EASY)
     engine.apply(capacity(64))
     engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR, queue="batch"))
@@ -58,30 +58,30 @@ def test_jobs_ahead_are_counted_with_their_work(busy: Engine) -> None:
     )
 
 
-def test_why_counts_jobs_ahead_in_its_own_queue_once() -> None:
+def test_explanation_counts_jobs_ahead_in_own_queue_once() -> None:
     told = why(line("batch", "batch"), cpus=64, walltime=2 * HOUR, queue="batch")
     assert told.text.startswith("2 jobs ahead of it, all in batch, need 256 CPU-hours")
 
 
-def test_what_starts_sooner_is_named_with_what_it_saves(busy: Engine) -> None:
+def test_explanation_lists_alternatives_with_time_saved(busy: Engine) -> None:
     told = why(busy, cpus=16, walltime=2 * HOUR, queue="batch")
     [best, *_] = told.instead
-    assert (best.walltime, best.cpus, best.queue) == (HOUR, None, None)  # which ends before the first of them starts
+    assert (best.walltime, best.cpus, best.queue) == (HOUR, None, None)  # ends before the first of them starts
     assert (best.predicted_wait_s, best.sooner_s) == (0.0, 7 * HOUR)
     assert all(one.sooner_s >= 0.2 * 7 * HOUR for one in told.instead)
 
 
-def test_what_would_start_no_sooner_is_not_named(busy: Engine) -> None:
+def test_explanation_omits_alternatives_that_start_no_sooner(busy: Engine) -> None:
     assert why(busy, cpus=64, walltime=2 * HOUR).instead == []
 
 
-def test_a_job_that_starts_at_once_needs_no_reason(busy: Engine) -> None:
+def test_explanation_of_immediate_start_has_no_alternatives(busy: Engine) -> None:
     told = why(busy, cpus=16, walltime=0.5 * HOUR)
     assert told.text == "16 CPUs are free: it starts immediately"
     assert told.instead == []
 
 
-def test_where_nothing_is_ahead_running_jobs_must_end() -> None:
+def test_explanation_of_empty_queue_names_running_jobs() -> None:
     engine = Engine("s", EASY)
     engine.apply(capacity(64))
     engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR))
@@ -90,7 +90,7 @@ def test_where_nothing_is_ahead_running_jobs_must_end() -> None:
     assert told.text == ("no job is ahead of it; it requests 32 CPUs and 16 are free: running jobs must end first")
 
 
-def test_why_reports_that_work_ahead_is_not_the_cause(busy: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explanation_reports_that_work_ahead_is_not_the_cause(busy: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def text(cpus: int, wait_s: float) -> str:
         return explained(Orders(busy, HOUR), Job("x", 0, HOUR, cpus=cpus, walltime=HOUR), wait_s).text
 
@@ -104,22 +104,22 @@ def test_why_reports_that_work_ahead_is_not_the_cause(busy: Engine, monkeypatch:
     assert text(16, 8 * HOUR) == ahead
 
 
-def test_without_an_estimate_its_reason_is_the_reason(busy: Engine) -> None:
+def test_explanation_of_job_too_large_equals_its_reason(busy: Engine) -> None:
     told = why(busy, cpus=128)
     assert told.text == "larger than the site: 128 of 64 CPUs"
 
 
-def test_only_who_asks_why_is_told_why(busy: Engine) -> None:
+def test_wait_answer_has_explanation_only_on_request(busy: Engine) -> None:
     assert asked(busy, cpus=64).why is None
 
 
-def test_asking_changes_nothing(busy: Engine) -> None:
+def test_explanation_does_not_change_the_engine_state(busy: Engine) -> None:
     before = busy.checkpoint()[0]
     asked(busy, cpus=16, walltime=2 * HOUR, queue="batch", why=True)
     assert busy.checkpoint()[0] == before
 
 
-def test_a_queued_job_is_told_why_it_queues(busy: Engine) -> None:
+def test_queued_job_is_listed_with_its_explanation(busy: Engine) -> None:
     told = answer(JobsQuestion(id="1", site="s", user="ada"), busy, HOUR)
     assert isinstance(told, JobsAnswer)
     first, second, third = (job.why or "" for job in told.jobs)
@@ -130,7 +130,7 @@ def test_a_queued_job_is_told_why_it_queues(busy: Engine) -> None:
     assert [job.why for job in site.queued] == [first, second, third]  # type: ignore[union-attr]
 
 
-def test_why_at_partitioned_site_counts_nodes_of_its_partitions() -> None:
+def test_explanation_counts_nodes_of_the_job_partitions() -> None:
     pools = [Pool(name="thin", nodes=4, cpus=8), Pool(name="fat", nodes=2, cpus=8, gpus={"a100": 4})]
     partitions = [Partition(name="cpu", pools=["thin"]), Partition(name="gpu", pools=["fat"])]
     engine = Engine("s", EngineSettings(method="order", shadows=(), runtimes="walltime"))
@@ -147,12 +147,12 @@ def test_why_at_partitioned_site_counts_nodes_of_its_partitions() -> None:
     told = why(engine, cpus=8, walltime=HOUR, queue="cpu")
     assert (told.ahead_jobs, told.free_cpus, told.ahead_work_s) == (1, 0, 3 * HOUR)
     told = why(engine, cpus=1, gpus=1, walltime=HOUR, queue="gpu")
-    assert (told.ahead_jobs, told.free_cpus) == (0, 15)  # CPUs; it is GPUs that are not free
+    assert (told.ahead_jobs, told.free_cpus) == (0, 15)  # CPUs are free, GPUs are not.
     assert told.text == "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
 
 
 def partitioned(*running: dict[str, Any]) -> Engine:
-    """Partitions cpu and debug share four nodes, gpu has two; the first run jobs as given, on them."""
+    """Build partitions cpu and debug on four shared nodes and gpu on two; run the given jobs."""
     gigabyte = 2**30
     pools = [
         Pool(name="thin", nodes=4, cpus=8, memory=32 * gigabyte),
@@ -167,7 +167,7 @@ def partitioned(*running: dict[str, Any]) -> Engine:
     return engine
 
 
-def test_why_separates_free_cpus_of_partitions_and_site() -> None:
+def test_explanation_separates_free_cpus_of_partitions_and_site() -> None:
     engine = partitioned({"cpus": 24, "queue": "cpu"})
     told = asked(engine, cpus=16, walltime=HOUR, queue="cpu", why=True)
     assert told.why is not None
@@ -181,7 +181,7 @@ def test_why_separates_free_cpus_of_partitions_and_site() -> None:
     )
 
 
-def test_why_with_scarce_memory_still_counts_free_cpus() -> None:
+def test_explanation_with_scarce_memory_counts_free_cpus() -> None:
     engine = partitioned({"cpus": 2, "memory": 120 * 2**30, "queue": "cpu"})
     assert why(engine, cpus=16, walltime=HOUR, queue="cpu").text == (
         "30 CPUs are free in cpu and debug: it starts immediately"
@@ -191,7 +191,7 @@ def test_why_with_scarce_memory_still_counts_free_cpus() -> None:
     assert told.text == "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
 
 
-def test_of_many_partitions_the_first_are_named() -> None:
+def test_explanation_of_many_partitions_names_the_first() -> None:
     names = ["a", "b", "c", "d"]
     pools = [Pool(name="thin", nodes=4, cpus=8), Pool(name="other", nodes=1, cpus=8)]
     partitions = [Partition(name=name, pools=["thin"]) for name in names]
@@ -204,7 +204,7 @@ def test_of_many_partitions_the_first_are_named() -> None:
 
 
 @pytest.mark.parametrize(("hours", "share"), [(0.5, 0.0), (1.5, 0.5), (2.5, 0.9), (3.5, 0.95)])
-def test_why_compares_elapsed_wait_with_the_bounds(hours: float, share: float) -> None:
+def test_passed_returns_largest_bound_the_wait_exceeds(hours: float, share: float) -> None:
     bounds = {"0.5": HOUR, "0.9": 2 * HOUR, "0.95": 3 * HOUR}
     assert passed(Job("x", 0, 0.0, cpus=1), bounds, hours * HOUR) == share
     assert passed(Job("x", 0, 0.0, cpus=1), None, hours * HOUR) == 0.0

@@ -1,4 +1,4 @@
-"""What an alter changes: every field of a request, and of a running job what it was given."""
+"""Alter events change any field of a request, and the allocation of a running job."""
 
 from typing import Any
 
@@ -40,14 +40,14 @@ def job_after(*events: Any) -> Any:
     return job
 
 
-def test_every_field_of_an_alter_is_tried_here() -> None:
+def test_alter_fields_are_all_covered_by_these_tests() -> None:
     others = {"v", "site", "time", "job", "attempt", "unlimited", "dependency"}
     assert FIELDS.keys() | others == {field.name for field in msgspec.structs.fields(Alter)}
 
 
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("started", [False, True])
-def test_a_field_that_is_altered_is_another_and_the_rest_stays(name: str, started: bool) -> None:
+def test_alter_of_one_field_keeps_the_other_fields(name: str, started: bool) -> None:
     before = [event("submit@100", queue="batch", priority=1.0), *([event("start@150")] if started else [])]
     job, old = job_after(*before, event("alter@160", **{name: FIELDS[name]})), job_after(*before)
     home, was = (one.extras if hasattr(one.extras, name) else one for one in (job, old))
@@ -66,13 +66,13 @@ def test_a_field_that_is_altered_is_another_and_the_rest_stays(name: str, starte
 @pytest.mark.parametrize(
     ("name", "value", "none"), [("pending_reason", "Priority", ""), ("node_features", [["ib"]], [])]
 )
-def test_what_is_taken_back_is_none(name: str, value: object, none: object) -> None:
+def test_alter_with_empty_value_clears_the_field(name: str, value: object, none: object) -> None:
     job = job_after(event("submit@100", **{name: value}), event("alter@110", **{name: none}))
     assert getattr(job.extras, name) is None
 
 
 @pytest.mark.parametrize("walltime", [None, 60.0])
-def test_a_walltime_may_be_taken_away(walltime: float | None) -> None:
+def test_alter_unlimited_removes_the_time_limit(walltime: float | None) -> None:
     job = job_after(event("submit@100", walltime=3600.0), event("alter@110", unlimited=True, walltime=walltime))
     assert (job.walltime, job.planned_run_s) == (NO_LIMIT_S, NO_LIMIT_S)
 
@@ -85,7 +85,7 @@ def test_alter_of_running_job_resizes_it_and_keeps_its_request() -> None:
     assert (job.counted_cpus, job.progress.nodes, job.progress.gpus) == (8, 2, 4)
 
 
-def test_a_resize_frees_processors() -> None:
+def test_alter_of_running_job_frees_cpus() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", cpus=8), event("start@150"), event("alter@160", cpus=3)])
     assert engine.context.state.totals(SITE, Phase.RUNNING).cpus == 3
@@ -97,7 +97,7 @@ def ended(engine: Engine, state: str) -> Any:
     return last
 
 
-def test_a_job_that_was_preempted_teaches_no_run_time() -> None:
+def test_preempted_job_does_not_train_run_times() -> None:
     engine = new_engine()
     last = ended(engine, "preempted")
     assert (last.actual_run_s, last.run_error_s, last.preempted) == (150.0, None, True)

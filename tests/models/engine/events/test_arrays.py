@@ -1,4 +1,4 @@
-"""An array queues as one row; its tasks leave it one by one and run as jobs of their own."""
+"""A job array queues as one row; each array task leaves it and runs as its own job."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def begun(task: int, time: float, **fields: Any) -> AnyEvent:
 
 
 def jobs(engine: Engine) -> dict[str, tuple[str, int]]:
-    """The live jobs: their phases, and how many are to start."""
+    """Return the phase and the number of remaining tasks of each live job."""
     assert_sound(engine)
     return {job.id: (job.phase.value, job.tasks_remaining) for job in engine.context.state.jobs.values()}
 
@@ -46,7 +46,7 @@ def test_array_row_departs_with_its_last_task() -> None:
     assert (task.extras.array, task.extras.array_size, task.extras.array_limit) == ("7", None, None)
 
 
-def test_the_first_task_scores_the_array_and_all_teach_run_times() -> None:
+def test_array_is_scored_by_first_task_and_all_train_run_times() -> None:
     engine = new_engine()
     events = [ROW, begun(2, 150.0), begun(1, 190.0), end("7_1", 200.0), end("7_2", 210.0), begun(3, 220.0)]
     found = outcomes(applied(engine, [*events, end("7_3", 230.0)]))
@@ -87,7 +87,7 @@ LIVE = {"7": ("queued", 2), "7_1": ("running", 1)}
         ([begun(1, 150.0)], "start_without_submit", {"7_1": ("running", 1)}),
     ],
 )
-def test_what_comes_late_or_twice_takes_no_task_twice(
+def test_array_events_late_or_repeated_take_each_task_once(
     events: list[AnyEvent], reasons: str, left: dict[str, tuple[str, int]]
 ) -> None:
     engine = new_engine()
@@ -108,7 +108,7 @@ def test_cancelled_array_has_censored_wait_unless_a_task_started() -> None:
     assert told(begun(1, 150.0), *tasks[1:]) == [(50.0, False)]
 
 
-def test_a_task_that_is_requeued_queues_by_itself() -> None:
+def test_array_task_requeued_queues_as_its_own_job() -> None:
     engine = new_engine()
     again = Requeue(site="s", time=170.0, job="7_1", state="preempted")
     records = applied(engine, [ROW, begun(1, 150.0), again])
@@ -146,16 +146,16 @@ def array(size: int, limit: int | None = None, cpus: int = 2) -> Submit:
         (submit("7", 0.0, cpus=2, walltime=60.0), (0.0, msgspec.UNSET)),
     ],
 )
-def test_it_is_told_when_the_last_task_starts(row: Submit, waits: tuple[Any, Any]) -> None:
+def test_array_prediction_reports_start_of_last_task(row: Submit, waits: tuple[Any, Any]) -> None:
     assert last_task_wait_s(row) == waits
 
 
-def test_the_last_task_waits_for_what_runs_and_queues() -> None:
+def test_array_last_task_waits_for_running_and_queued_jobs() -> None:
     runs = [submit("1", 0.0, cpus=8, walltime=600.0), start("1", 0.0)]
     assert last_task_wait_s(array(8), *runs) == (600.0, 660.0)
 
 
-def test_it_is_saved_and_goes_on_as_if_nothing_had_happened() -> None:
+def test_array_resumes_from_checkpoint_with_equal_records() -> None:
     events: list[AnyEvent] = [ROW, begun(1, 150.0), begun(2, 160.0), End(site="s", time=200.0, job="7_1")]
     rest: list[AnyEvent] = [begun(3, 210.0), end("7_2", 220.0), end("7_3", 230.0)]
     whole = new_engine()
@@ -172,7 +172,7 @@ def test_it_is_saved_and_goes_on_as_if_nothing_had_happened() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [submit("7", 0.0, array="7", array_limit=1), start("7", 10.0, array="7")],  # it says that it is its own array
+        [submit("7", 0.0, array="7", array_limit=1), start("7", 10.0, array="7")],  # the job is its own array
         [ROW, begun(1, 150.0), begun(2, 150.0), Requeue(site="s", time=160.0, job="7"), end("7_1", 170.0)],
     ],
 )

@@ -1,4 +1,4 @@
-"""Jobs that may not start yet: by a hold, for a dependency, or before their begin time."""
+"""Jobs that are not eligible: held, with a dependency, or before their begin time."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_job_with_unmet_dependency_is_not_counted_as_queued(
 ) -> None:
     engine = new_engine()
     if any(each.kind == "start" for each in changes):
-        reasons = []  # an alter of a running job is no anomaly
+        reasons = []  # An alter of a running job is not an anomaly.
     found = anomalies(applied(engine, [DEPENDS, *changes]))
     assert live(engine) == {0: phase}
     assert [anomaly.reason for anomaly in found] == reasons
@@ -56,7 +56,7 @@ def test_queued_job_with_new_dependency_is_held_until_met() -> None:
     assert live(engine) == {0: RUNNING}
 
 
-def test_its_wait_counts_from_when_the_dependency_is_met() -> None:
+def test_dependency_met_starts_the_wait() -> None:
     engine = new_engine()
     [outcome, *_] = outcomes(applied(engine, [DEPENDS, MET, event("start@150")]))
     assert (outcome.actual_wait_s, outcome.wait_from) == (20.0, "eligible")
@@ -68,7 +68,7 @@ def predicted(engine: Engine, **fields: object) -> Prediction:
     return prediction
 
 
-def test_an_estimate_says_from_when_it_counts() -> None:
+def test_estimate_reason_states_the_begin_of_its_wait() -> None:
     def engine() -> Engine:
         made = Engine("s", EngineSettings(method="median", shadows=(), runtimes="closest"))
         applied(made, [capacity(8), submit("0", 0.0), start("0", 60.0), end("0", 90.0)])
@@ -85,7 +85,7 @@ def test_an_estimate_says_from_when_it_counts() -> None:
         assert (told.predicted_start, told.reason) == (1060.0, "median of the last 1 jobs to start")
 
 
-def test_the_next_attempt_does_not_wait_for_the_dependency_again() -> None:
+def test_requeue_drops_the_dependency() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", dependency="afterok:7", qos="high", priority=2.0), event("start@150")])
     applied(engine, [event("requeue@200")])

@@ -1,4 +1,4 @@
-"""The members of a heterogeneous job start together, and are told so."""
+"""Predictions of the members of a heterogeneous job, which start together."""
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
@@ -10,7 +10,7 @@ SETTINGS = EngineSettings(method="fcfs", shadows=("zero",), runtimes="walltime")
 
 
 def site(*events: AnyEvent) -> Engine:
-    """Of 8 CPUs 4 run for 1000 s from 0 on."""
+    """Build a site where 4 of 8 CPUs are busy from 0 to 1000 s."""
     engine = Engine("s", SETTINGS)
     applied(engine, [capacity(8), submit("0", 0.0, cpus=4, walltime=1000.0), start("0", 0.0), *events])
     return engine
@@ -33,7 +33,7 @@ def test_group_member_starts_no_sooner_than_known_members() -> None:
     assert told(engine, "2", 20.0, cpus=1, het_group="g").predicted_wait_s == 0.0
 
 
-def test_the_latest_member_is_named_in_the_reason() -> None:
+def test_group_reason_names_the_latest_member() -> None:
     engine = site()
     told(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
     small = told(engine, "2", 20.0, cpus=1, het_group="g")
@@ -43,7 +43,7 @@ def test_the_latest_member_is_named_in_the_reason() -> None:
     assert told(engine, "3", 30.0, cpus=1, het_group="other").predicted_wait_s == 0.0
 
 
-def test_after_a_restart_too() -> None:
+def test_group_members_survive_a_restart() -> None:
     engine = site()
     told(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
     state, changes = engine.checkpoint()
@@ -51,7 +51,7 @@ def test_after_a_restart_too() -> None:
     assert told(engine, "2", 20.0, cpus=1, het_group="g").predicted_start == 5000.0
 
 
-def test_members_that_have_started_or_left_count_no_longer() -> None:
+def test_group_ignores_members_that_started_or_ended() -> None:
     engine = site()
     told(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
     applied(engine, [start("1", 20.0), end("1", 30.0)])

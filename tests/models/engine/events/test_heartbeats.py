@@ -1,4 +1,4 @@
-"""A heartbeat advances the site's time, and nothing else."""
+"""A heartbeat advances the site's time and changes nothing else."""
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ def beat(time: float) -> Heartbeat:
 
 
 def busy(jobs: int = 100) -> list[AnyEvent]:
-    """A site where each job waits for half an hour, and one job that queues at the end."""
+    """Return jobs that each wait half an hour, and one job that is queued at the end."""
     found: list[AnyEvent] = [capacity(8, NOON)]
     for number in range(jobs):
         time, job = NOON + 3600.0 * number, str(number)
@@ -62,7 +62,7 @@ def test_first_event_as_heartbeat_sets_no_time() -> None:
 
 
 @pytest.mark.parametrize("time", [0.0, 60.0])
-def test_old_or_repeated_heartbeat_changes_nothing(time: float) -> None:
+def test_heartbeat_old_or_repeated_changes_no_state(time: float) -> None:
     engine = engine_after(*busy(3), settings=MEDIAN)
     last = engine.time
     engine.apply(beat(last + 60.0))
@@ -74,7 +74,7 @@ def test_old_or_repeated_heartbeat_changes_nothing(time: float) -> None:
 
 @pytest.mark.parametrize("later", [start, cancel])
 def test_event_before_a_heartbeat_counts_from_its_own_time(later: object) -> None:
-    """The outcome is that of a site without the heartbeat."""
+    """The outcome equals the outcome of a site that got no heartbeat."""
     plain, beaten = (engine_after(*busy(3), settings=MEDIAN) for _ in range(2))
     last = plain.time
     beaten.apply(beat(last + 4000.0))
@@ -101,7 +101,7 @@ def test_heartbeats_far_ahead_cannot_block_a_live_site() -> None:
         assert isinstance(rejected, Anomaly) and rejected.rejected and rejected.implausible
     assert engine.time == last
     engine.apply(beat(last + MAX_AHEAD_S), last + 1.0)
-    assert engine.time == last + 1.0  # the broker's time
+    assert engine.time == last + 1.0  # The broker's timestamp.
 
 
 def test_heartbeats_far_ahead_cannot_block_a_replayed_site() -> None:
@@ -114,7 +114,7 @@ def test_heartbeats_far_ahead_cannot_block_a_replayed_site() -> None:
 
 
 def test_wrong_heartbeats_do_not_keep_a_wrong_time() -> None:
-    """Jobs go on a week behind the heartbeats: the site's time is theirs again."""
+    """Jobs that continue a week behind the heartbeats set the site's time again."""
     engine = engine_after(*busy(3), settings=MEDIAN)
     last = engine.time
     for day in range(1, 8):
@@ -126,7 +126,7 @@ def test_wrong_heartbeats_do_not_keep_a_wrong_time() -> None:
 
 
 def test_heartbeats_keep_the_fold_deterministic() -> None:
-    """Every event twice, and a restored engine, give the same state."""
+    """Duplicate events and a restored engine give the same state."""
     events = workload(5)
     whole, split = engine_after(*events, settings=MEDIAN), engine_after(*events[:100], settings=MEDIAN)
     state, changes = split.checkpoint()

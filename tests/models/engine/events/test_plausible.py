@@ -1,4 +1,4 @@
-"""What one message may do to a site: an event that is not believed changes nothing there."""
+"""An implausible event is rejected and changes nothing at its site."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -32,12 +32,12 @@ def genuine(jobs: int = 300, declared: bool = True) -> list[AnyEvent]:
 
 
 def applied(engine: Engine, events: Iterable[AnyEvent], live: bool) -> list[Record]:
-    """The records of events that arrive two seconds after they happened, or offline."""
+    """Return the records of events that arrive two seconds late, or offline."""
     return [record for event in events for record in engine.apply(event, event.time + 2.0 if live else None)]
 
 
 def disturbed(events: Sequence[AnyEvent], hostile: Sequence[AnyEvent], every: int, live: bool) -> tuple[Engine, ...]:
-    """An engine that has seen the events alone, and one that has seen hostile events between them."""
+    """Return an engine that got these events alone and one that also got hostile events."""
     quiet, other = Engine("s", SETTINGS), Engine("s", SETTINGS)
     for place, event in enumerate(events):
         arrived = event.time + 2.0 if live else None
@@ -72,7 +72,7 @@ HOSTILE: list[AnyEvent] = [
 def test_hostile_events_do_not_change_records_of_other_jobs(live: bool, declared: bool) -> None:
     hostile = [msgspec.structs.replace(each, time=each.time) for each in HOSTILE]
     events = genuine(declared=declared)
-    if live:  # what is plausible in time must be so all along
+    if live:  # A live site rejects implausible times, so use only events far from its time.
         hostile = [each for each in hostile if abs(each.time - ORIGIN) > YEARS_S / 2]
     quiet, other = disturbed(events, hostile, 5, live)
     assert quiet.context.state.jobs.keys() == other.context.state.jobs.keys()
@@ -87,7 +87,7 @@ def test_hostile_events_do_not_change_records_of_other_jobs(live: bool, declared
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("ahead_s", [YEARS_S, -YEARS_S])
-def test_a_feeder_whose_clock_jumped_harms_nobody(live: bool, ahead_s: float) -> None:
+def test_events_with_jumped_clock_are_rejected_without_effect(live: bool, ahead_s: float) -> None:
     engine = Engine("s", SETTINGS)
     events = genuine()
     applied(engine, events[:400], live)
@@ -107,7 +107,7 @@ def test_a_feeder_whose_clock_jumped_harms_nobody(live: bool, ahead_s: float) ->
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_a_late_end_is_applied_and_does_not_set_the_clock_back(live: bool) -> None:
+def test_late_end_is_applied_and_keeps_the_clock(live: bool) -> None:
     engine = Engine("s", SETTINGS)
     now = ORIGIN
     for number in range(100):
@@ -116,18 +116,18 @@ def test_a_late_end_is_applied_and_does_not_set_the_clock_back(live: bool) -> No
     outcomes = engine.apply(end("5", ORIGIN + 5 * 3600.0 + 60.0), now if live else None)
     assert any(isinstance(record, Outcome) and record.actual_run_s == 60.0 for record in outcomes)
     assert engine.time == now
-    engine.apply(end("5", ORIGIN), now if live else None)  # a duplicate
+    engine.apply(end("5", ORIGIN), now if live else None)  # A duplicate end.
     assert engine.time == now
 
 
-def test_capacity_of_the_far_future_does_not_outdate_later_ones() -> None:
+def test_capacity_of_far_future_does_not_outdate_later_events() -> None:
     engine = Engine("s", SETTINGS)
     for event in (capacity(64, ORIGIN), capacity(32, 1e11), capacity(128, ORIGIN + 60.0)):
         engine.apply(event, ORIGIN + 60.0)
     assert engine.context.cpus == 128
 
 
-def test_one_start_does_not_fix_an_undeclared_sites_size() -> None:
+def test_implausible_start_does_not_set_undeclared_site_size() -> None:
     engine = Engine("s", SETTINGS)
     applied(engine, genuine(declared=False)[:300], live=True)
     size, now = engine.context.cpus, genuine(declared=False)[299].time
@@ -153,7 +153,7 @@ def test_walltime_beyond_all_bounds_is_no_limit() -> None:
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_a_submit_of_long_ago_teaches_nothing(live: bool) -> None:
+def test_submit_older_than_limit_is_not_learned(live: bool) -> None:
     engine = Engine("s", SETTINGS)
     applied(engine, genuine()[:300], live)
     now, learnt = genuine()[299].time, engine.context.history.count
@@ -170,7 +170,7 @@ HOSTILE_TIMES = (0.0, 1.0, ORIGIN - YEARS_S, ORIGIN + YEARS_S, ORIGIN + 30 * YEA
 
 
 def hostile_event(dice: random.Random, near: float) -> AnyEvent:
-    """An event that the schema allows: of an impossible time, or of an impossible size now."""
+    """Return an event that the schema allows, with an impossible time or an impossible size."""
     job, impossible = dice.choice(["h1", "h2", "1", "20", "59"]), dice.random() < 0.5
     time = dice.choice(HOSTILE_TIMES) if impossible else near
     cpus = dice.randint(1, 64) if impossible else dice.choice([10**7 + 1, 10**8, 10**9])
@@ -203,7 +203,7 @@ def test_whatever_impossible_comes_the_genuine_records_stay(seed: int, live: boo
         ([Pool(name="p", nodes=10**4, cpus=1, memory=1 << 60)], "bytes of memory"),
     ],
 )
-def test_pools_are_believed_by_what_they_have_together(pools: list[Pool], what: str) -> None:
+def test_capacity_is_checked_by_the_total_of_its_pools(pools: list[Pool], what: str) -> None:
     engine = Engine("s", SETTINGS)
     (anomaly,) = engine.apply(Capacity(site="s", time=ORIGIN, cpus=8, pools=pools))
     assert isinstance(anomaly, Anomaly) and anomaly.rejected and f"{what} in all pools" in anomaly.detail
@@ -212,6 +212,6 @@ def test_pools_are_believed_by_what_they_have_together(pools: list[Pool], what: 
 
 
 @pytest.mark.parametrize("request_", [{"memory": 1 << 59}, {"gpu_types": {"a": 10**9}}, {"array_size": 10**7}])
-def test_what_no_job_asks_for_is_not_believed(request_: dict[str, Any]) -> None:
+def test_submit_with_implausible_request_is_rejected(request_: dict[str, Any]) -> None:
     (anomaly,) = Engine("s", SETTINGS).apply(Submit(site="s", time=ORIGIN, job="1", cpus=10**6, **request_))
     assert isinstance(anomaly, Anomaly) and anomaly.rejected

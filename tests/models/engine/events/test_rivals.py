@@ -1,4 +1,4 @@
-"""What others expect of queued jobs is scored beside the methods' estimates, under their names."""
+"""External start estimates of queued jobs are scored next to the methods, under their own names."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ PUBLISHED = msgspec.structs.replace(SETTINGS, publish_shadows=True)
 
 
 def expected(wait_s: float, by: str = "slurm", job: str = "1") -> AnyEvent:
-    """Of a job that was submitted at 100."""
+    """Return an external estimate for a job submitted at 100."""
     return ExpectedStart(site="s", time=110.0, job=job, by=by, expected=100.0 + wait_s)
 
 
@@ -25,7 +25,7 @@ def errors(engine: Engine, name: str) -> tuple[int, float]:
     return accuracy.jobs, accuracy.error.total
 
 
-def test_the_first_that_each_says_is_scored() -> None:
+def test_external_estimate_first_of_each_source_is_scored() -> None:
     engine = new_engine()
     told = [expected(80.0), expected(50.0), expected(20.0, by="maui"), event("start@150")]
     assert not anomalies(applied(engine, [event("submit@100"), *told]))
@@ -55,7 +55,7 @@ def test_past_external_estimate_is_zero_wait_from_eligible_time() -> None:
     assert engine.context.state.jobs["1", 0].estimates["slurm"].wait_s == 40.0
 
 
-def test_what_does_not_fit_is_counted_and_nothing_else() -> None:
+def test_external_estimate_that_is_invalid_is_only_counted() -> None:
     names = [f"rival{number}" for number in range(MAX_RIVALS + 1)]
     engine = new_engine()
     applied(engine, [event("submit@100")])
@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_counted_and_nothing_else() -> None:
     assert [anomaly.reason for anomaly in anomalies(engine.apply(far))] == ["implausible_time"]
 
 
-def test_one_that_comes_twice_changes_nothing() -> None:
+def test_external_estimate_repeated_changes_no_state() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100"), expected(80.0)])
     before = contents(engine)
@@ -79,7 +79,7 @@ def test_one_that_comes_twice_changes_nothing() -> None:
     assert contents(engine) == before
 
 
-def test_a_cancelled_job_s_is_scored_as_the_methods_are() -> None:
+def test_external_estimate_of_cancelled_job_is_scored() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100"), expected(80.0), event("cancel@150")])
     cancelled = engine.scores.cancelled["slurm"]
@@ -99,7 +99,7 @@ def test_external_estimate_has_shadow_outcomes_but_no_prediction() -> None:
     assert told(Engine("s", PUBLISHED)) == [("median", None), ("zero", 0.0), ("slurm", 80.0)] * 2
 
 
-def test_it_borrows_no_bounds() -> None:
+def test_external_estimate_has_no_bounds() -> None:
     engine = Engine("s", msgspec.structs.replace(PUBLISHED, bounds="qbets"))
     for number in range(80):
         applied(engine, [submit(str(number), 100.0), start(str(number), 130.0)])
@@ -109,7 +109,7 @@ def test_it_borrows_no_bounds() -> None:
     assert bounds["slurm"] is None and not engine.scores.accuracy["slurm"].bounds
 
 
-def test_a_restart_changes_nothing() -> None:
+def test_external_estimates_survive_a_restart() -> None:
     events: list[AnyEvent] = [event("submit@100"), expected(80.0), submit("2", 120.0), event("start@150")]
     events += [event("end@170"), expected(90.0, job="2"), start("2", 190.0)]
     whole = Engine("s", PUBLISHED)
@@ -133,14 +133,14 @@ def some_weeks() -> Iterator[AnyEvent]:
         yield end(job, time + 120.0)
 
 
-def test_it_is_in_the_accuracy_by_week() -> None:
+def test_external_estimate_is_scored_in_accuracy_by_week() -> None:
     engine = new_engine()
     applied(engine, [capacity(8), *some_weeks()])
     last = weeks(engine, engine.time)[-1]
     assert {one.method: one.mean_error_s for one in last.methods}["slurm"] == 30.0
 
 
-def test_a_job_that_leaves_unscored_scores_no_rival() -> None:
+def test_external_estimate_of_unscored_job_is_not_scored() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100"), expected(80.0), event("start@20"), event("end@200")])
     applied(engine, [submit("2", 300.0), cancel("2", 100.0)])

@@ -1,4 +1,4 @@
-"""A job that is suspended stands still: so does its run time, and it may give its CPUs up meanwhile."""
+"""The run time of a suspended job stops, and the job may release its CPUs."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def ran(text: str) -> float | None:
         ("submit@100 start@150 suspend@200 cancel@250", 50.0),
     ],
 )
-def test_the_run_time_is_without_the_time_that_it_stood_still(text: str, run_s: float) -> None:
+def test_run_time_excludes_suspended_time(text: str, run_s: float) -> None:
     assert ran(text) == run_s
 
 
@@ -55,7 +55,7 @@ def test_suspended_job_frees_cpus_where_the_site_releases_them(releases: bool) -
 
 
 def expected_wait_s(releases: bool | None, suspended_s: float, submit_at: float = 2000.0) -> float | None:
-    """Of a job that needs the whole site, which another has since 0 for 3600 s; that one stood still since 600."""
+    """Predict the wait of a job behind a job of 3600 s that uses the whole site and is suspended at 600."""
     engine = Engine("s", EngineSettings(method="fcfs", shadows=(), runtimes="walltime"))
     applied(engine, [capacity(8), submit("1", 0.0, cpus=8, walltime=3600.0), event("start@0")])
     if releases is not None:
@@ -67,7 +67,7 @@ def expected_wait_s(releases: bool | None, suspended_s: float, submit_at: float 
     return prediction.predicted_wait_s  # type: ignore[union-attr]
 
 
-def test_what_is_left_of_it_stays_as_it_was() -> None:
+def test_suspended_job_keeps_its_remaining_run_time() -> None:
     assert expected_wait_s(None, 0.0) == 1600.0
     assert expected_wait_s(True, 300.0) == expected_wait_s(False, 300.0) == 1900.0
     assert expected_wait_s(False, 0.0) == 3000.0
