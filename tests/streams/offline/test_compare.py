@@ -1,4 +1,4 @@
-"""Every method beside every other, on one trace."""
+"""Comparison of all methods on one trace."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def trace(tmp_path: Path) -> Path:
     return made_trace(tmp_path / "made.swf", jobs=200)
 
 
-def test_every_method_is_in_the_tables_the_trivial_ones_on_top(trace: Path, capsys: Capture) -> None:
+def test_compare_json_has_all_methods_baselines_first(trace: Path, capsys: Capture) -> None:
     assert main(["compare", str(trace), "--json", "--rows", "50", "150"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found["waits"])[:2] == ["zero", "median"]
@@ -61,7 +61,7 @@ def test_compare_with_any_processes_equals_replay(trace: Path, workers: int) -> 
     assert shares == sorted(shares) and shares[-1] > 900
 
 
-def test_the_tables_are_printed(trace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare_prints_tables(trace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     methods = [word for name in ("easy", "downey", "qbets") for word in ("--method", name)]
     assert main(["compare", str(trace), *methods, "--workers", "1"]) == 0
@@ -77,7 +77,7 @@ def test_mistakes_are_named(trace: Path, capsys: Capture) -> None:
     assert "are mutually exclusive" in capsys.readouterr().err
 
 
-def test_a_trace_is_simulated_under_schedulers(trace: Path, capsys: Capture) -> None:
+def test_simulate_command_runs_each_scheduler_and_run_time(trace: Path, capsys: Capture) -> None:
     options = ["--scheduler", "fcfs,easy", "--runtimes", "actual,closest", "--cpus", "128"]
     assert main(["simulate", str(trace), *options, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
@@ -92,7 +92,7 @@ def test_a_trace_is_simulated_under_schedulers(trace: Path, capsys: Capture) -> 
     assert "magic" in capsys.readouterr().err
 
 
-def test_the_schedulers_own_estimates_stand_beside_the_methods(tmp_path: Path, capsys: Capture) -> None:
+def test_compare_has_row_of_scheduler_estimates(tmp_path: Path, capsys: Capture) -> None:
     events = []
     for event in run(generate(3, 60, cpus=64, load=0.9), 64, "alder"):
         events.append(event)

@@ -38,7 +38,7 @@ def searched(
 
 
 def replayed_error(trace: Trace, settings: EngineSettings, target: Target) -> float:
-    """The mean absolute error over the stretch, in seconds, in a replay by these settings."""
+    """Return the mean absolute error (s) over the range, in a replay with these settings."""
     jobs = stretch_of(trace, None, ROWS, 2).jobs
     items = replay(events_of(trace, "made"), msgspec.structs.replace(settings, shadows=()))
     last = {item.job: item for item in items if isinstance(item, Outcome) and item.job in jobs}
@@ -51,9 +51,9 @@ def replayed_error(trace: Trace, settings: EngineSettings, target: Target) -> fl
 
 
 @pytest.mark.parametrize(("target", "setting"), [("wait", "method"), ("run", "runtimes")])
-def test_what_is_found_for_ibl_predicts_as_was_said(trace: Trace, target: Target, setting: str) -> None:
+def test_ibl_search_profile_gives_reported_error(trace: Trace, target: Target, setting: str) -> None:
     found = searched(examples_of(trace, target))
-    assert target == "run" or found.best.best_s <= found.before_s  # 7 neighbours are none of those tried
+    assert target == "run" or found.best.best_s <= found.before_s  # 7 neighbours are not among the tried values
     in_force = msgspec.structs.replace(IBL, **{setting: "ibl"})
     assert replayed_error(trace, in_force, target) == pytest.approx(found.before_s)
     save(ibl_search.profile(found, target, IBL), Path("made.toml"))
@@ -63,20 +63,20 @@ def test_what_is_found_for_ibl_predicts_as_was_said(trace: Trace, target: Target
     assert replayed_error(trace, engine, target) == pytest.approx(found.best.best_s)
 
 
-def test_nothing_after_the_stretch_is_searched(trace: Trace) -> None:
+def test_ibl_search_ignores_jobs_after_range(trace: Trace) -> None:
     later = [msgspec.structs.replace(job, wait=job.wait + 9e5, run=1.0) for job in trace.jobs[ROWS[1] :]]
     changed = msgspec.structs.replace(trace, jobs=[*trace.jobs[: ROWS[1]], *later])
     assert examples_of(changed).fingerprint == examples_of(trace).fingerprint
     assert examples_of(changed, rows=(120, 182)).fingerprint != examples_of(trace, rows=(120, 182)).fingerprint
 
 
-def test_a_search_for_ibl_is_the_same_with_any_number_of_workers(trace: Trace) -> None:
+def test_ibl_search_is_independent_of_worker_number(trace: Trace) -> None:
     examples, plan = examples_of(trace), SearchPlan(4, 2)
     assert searched(examples, plan=plan, workers=2) == searched(examples, plan=plan)
 
 
 @pytest.mark.parametrize(("option", "target"), [("--method", "wait"), ("--runtimes", "run")])
-def test_the_command_searches_for_ibl(trace: Trace, capsys: Capture, option: str, target: Target) -> None:
+def test_tune_command_searches_ibl_settings(trace: Trace, capsys: Capture, option: str, target: Target) -> None:
     Path("queuecast.toml").write_text(
         '[engine]\nmethod = "zero"\n[engine.parameters.ibl]\nneighbours = 5\nrun_neighbours = 7\n'
     )

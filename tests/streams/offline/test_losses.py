@@ -1,4 +1,4 @@
-"""What a log had that gave no event: counted by kind, with an example, and stated first where it is much."""
+"""Skipped parts of a log: counted by kind, with an example, and reported first if they are many."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def found() -> Breakdowns:
     return broken_down(("1", 30.0, {"blend": 90.0, "zero": 0.0}))
 
 
-def test_left_out_rows_have_an_example(tmp_path: Path) -> None:
+def test_skipped_rows_are_reported_with_example(tmp_path: Path) -> None:
     (tmp_path / "sacct.txt").write_text(HEAD + rows(3) + STEP + STEP)
     with read_log([tmp_path / "sacct.txt"]) as (log, report):
         told = dict(findings(log, report))

@@ -54,7 +54,7 @@ def referee(trace: Path, predictions: Path, *options: str) -> dict[str, dict[str
 
 
 def agree(ours: dict[str, float], theirs: dict[str, Any]) -> None:
-    """Every measure that the referee has is ours."""
+    """Check that each measure equals that of the referee."""
     bounds = theirs.pop("bounds")
     assert {name: ours[name] for name in theirs} == pytest.approx(theirs, rel=1e-9)
     found = {f"{float(name.removeprefix('cov_')):g}": value for name, value in ours.items() if name.startswith("cov_")}
@@ -71,7 +71,7 @@ RANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("options", RANGES)
-def test_the_measures_are_the_referees(tmp_path: Path, method: str, options: str) -> None:
+def test_replay_measures_equal_referee(tmp_path: Path, method: str, options: str) -> None:
     path = made_trace(tmp_path / "made.swf")
     chosen = dict(RANGES[options])
     started = chosen.pop("started", False)
@@ -89,7 +89,7 @@ def test_the_measures_are_the_referees(tmp_path: Path, method: str, options: str
 
 
 class Bounded(WaitMethod):
-    """Says ten minutes, with bounds, of every job but those of some users."""
+    """Predict ten minutes with bounds, except for jobs of some users."""
 
     name = "bounded"
 
@@ -109,13 +109,13 @@ def test_scores_with_missing_estimates_equal_referee(tmp_path: Path, monkeypatch
     assert 0 < row["cov_0.1"] < row["cov_0.95"] < 1
 
 
-def test_the_trivial_rules_run_beside_and_come_first(tmp_path: Path) -> None:
+def test_replay_adds_baselines_first(tmp_path: Path) -> None:
     scores = ReplayScores()
     run(read_swf(made_trace(tmp_path / "made.swf", jobs=60)), tmp_path / "out", ["qespera"], scores)
     assert list(scores.rows()) == ["zero", "median", "qespera"]
 
 
-def test_a_replay_says_the_same_each_time(tmp_path: Path) -> None:
+def test_replay_is_deterministic(tmp_path: Path) -> None:
     path = made_trace(tmp_path / "made.swf")
     for name in ("one", "other"):
         run(read_swf(path), tmp_path / name, list(METHODS))
@@ -129,7 +129,7 @@ def alter_future(path: Path, target: Path) -> float:
 
 
 def nothing_looks_ahead(path: Path, settings: EngineSettings) -> None:
-    """Whatever any method says up to the horizon is the same when the future is another."""
+    """Check that predictions up to the horizon do not depend on later jobs."""
     horizon = alter_future(path, path.with_name("altered.swf"))
     said: list[list[bytes]] = []
     for name in (path.name, "altered.swf"):
@@ -143,12 +143,12 @@ def nothing_looks_ahead(path: Path, settings: EngineSettings) -> None:
     assert said[0] != said[1]
 
 
-def test_no_method_looks_ahead(tmp_path: Path) -> None:
+def test_methods_are_independent_of_later_jobs(tmp_path: Path) -> None:
     nothing_looks_ahead(made_trace(tmp_path / "made.swf", jobs=1000), EngineSettings(history=150))
 
 
 def beginning(name: str, jobs: int, target: Path) -> Path:
-    """The first jobs of a real trace."""
+    """Return the first jobs of a real trace."""
     with gzip.open(trace_path(name), "rt") as lines, target.open("w") as out:
         for line in lines:
             jobs -= not line.startswith(";")
@@ -159,13 +159,13 @@ def beginning(name: str, jobs: int, target: Path) -> Path:
 
 
 @pytest.mark.trace
-def test_no_method_looks_ahead_on_a_real_trace(tmp_path: Path) -> None:
+def test_methods_are_independent_of_later_jobs_on_real_trace(tmp_path: Path) -> None:
     nothing_looks_ahead(beginning("KTH", 2500, tmp_path / "kth.swf"), EngineSettings(history=600))
 
 
 @pytest.mark.long
 @pytest.mark.trace
-def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
+def test_replay_measures_equal_referee_on_real_trace(tmp_path: Path) -> None:
     path = beginning("KTH", 10_000, tmp_path / "kth.swf")
     trace, scores, settings = read_swf(path), ReplayScores(), EngineSettings()
 
@@ -176,11 +176,11 @@ def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
     theirs = referee(path, tmp_path / "out", "--ids", "5000", "9000")
     agree(scores.rows()[settings.method], theirs["predictions"])
     agree(scores.rows()["zero"], theirs["always zero"])
-    median, recent = scores.rows()["median"], theirs["recent median"]  # which counts cancelled jobs' waits too
+    median, recent = scores.rows()["median"], theirs["recent median"]  # the referee also counts waits of cancelled jobs
     assert median["AAE"] == pytest.approx(recent["AAE"], rel=0.02)
 
 
-def test_methods_are_the_named_ones_and_the_trivial_ones() -> None:
+def test_replay_settings_have_named_methods_and_baselines() -> None:
     bare = EngineSettings(bounds="")
     assert settings_for(bare, ["median"]).methods == ("median", "zero")
     assert settings_for(EngineSettings(bounds="qbets"), ["median"]).methods == ("median", "zero", "qbets")
@@ -199,7 +199,7 @@ def test_run_methods_are_accepted_in_either_option() -> None:
         settings_for(EngineSettings(), [], ["easy"])
 
 
-def test_an_unknown_method_is_an_error() -> None:
+def test_replay_settings_with_unknown_method_raise_user_error() -> None:
     with pytest.raises(UserError, match=r"no method 'crystal ball'; there are: zero, median"):
         settings_for(EngineSettings(), ["zero", "crystal ball"])
 
@@ -228,7 +228,7 @@ def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) ->
     return events.outcome(job, wait_s, 100.0, method="m", predicted_run_s=60.0, actual_run_s=run_s, **more)
 
 
-def test_the_scores_of_a_few_jobs() -> None:
+def test_replay_scores_equal_values_by_hand() -> None:
     scores = ReplayScores(settings=EngineSettings(method="m", runtimes="closest"))
     for one in (
         outcome("1", 100.0, bounds={"0.9": 50.0}),
@@ -248,12 +248,12 @@ def test_the_scores_of_a_few_jobs() -> None:
     assert row["jobs"] == 3
 
 
-def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_record_file_unwritable_raises_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no/such: cannot be written: No such file"):
         RecordFile(tmp_path / "no" / "such")
 
 
-def test_what_the_scheduler_itself_expected_has_a_row() -> None:
+def test_replay_scores_have_row_of_scheduler_estimate() -> None:
     key: dict[str, Any] = {"site": "s", "job": "1"}
     expected = ExpectedStart(**key, time=10.0, by="slurm", expected=90.0)
     settings, scores = settings_for(EngineSettings(), ["median"]), ReplayScores()

@@ -1,4 +1,4 @@
-"""The report of a log: what was read, what it would have been worth in words, and the page."""
+"""Report of a log: findings, verdict in words, and HTML page."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def outcome(job: str, method: str, predicted: float, wait: float, at: float = 0.
 
 
 def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = None) -> Breakdowns:
-    """Jobs by name, wait, and what each method said."""
+    """Score jobs given by name, wait (s) and estimate of each method."""
     found = Breakdowns(0.0, SETTINGS)
     for name, wait, said in jobs:
         job = Job(name, 0, 0.0, queue=queue)
@@ -61,9 +61,9 @@ def test_outcomes_are_broken_down() -> None:
     assert list(late.found["blend"].by_week) == [3] and list(late.found["blend"].by_queue) == [NO_QUEUE]
 
 
-def test_a_burst_counts_as_few_jobs_however_many_it_has(tmp_path: Path) -> None:
+def test_burst_coverage_weights_jobs_by_queued_jobs_of_user(tmp_path: Path) -> None:
     found = Breakdowns(0.0, SETTINGS)
-    for number in range(99):  # bob's, then ada's
+    for number in range(99):  # one of bob, then those of ada
         job = Job(str(number), 0, 0.0, features=np.zeros(len(FEATURES)))
         job.features[FEATURES.index("user_queued_jobs")] = max(number - 1, 0)
         found.add(outcome(str(number), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if number else 6.0}), job)
@@ -77,14 +77,14 @@ def test_a_burst_counts_as_few_jobs_however_many_it_has(tmp_path: Path) -> None:
     assert ours.held_by_burst("0.9") == pytest.approx(1 / (1 + sum(1 / n for n in range(1, 99))))
 
 
-def test_only_outcomes_of_waits_count() -> None:
+def test_breakdowns_count_only_wait_outcomes() -> None:
     found = Breakdowns(0.0, SETTINGS)
     found.add(outcome("1", "blend", 1.0, 1.0, actual_run_s=5.0))
     found.add(outcome("1", "closest", 1.0, 1.0))
     assert found.found == {}
 
 
-def test_a_rival_is_compared_on_the_same_jobs() -> None:
+def test_external_estimate_is_compared_on_same_jobs() -> None:
     found = broken_down(
         ("1", 100.0, {"blend": 50.0, "zero": 0.0, "slurm": 400.0}), ("2", 100.0, {"blend": 100.0, "zero": 0.0})
     )
@@ -103,7 +103,7 @@ def test_a_rival_is_compared_on_the_same_jobs() -> None:
         (1800.0, "100 % more. On this log the rule without a model is better."),
     ],
 )
-def test_gains_and_losses_are_said(ours: float, words: str) -> None:
+def test_verdict_reports_gains_and_losses(ours: float, words: str) -> None:
     found = broken_down(*((str(n), 600.0, {"blend": ours, "zero": 0.0, "median": 9e9}) for n in range(40)))
     said = verdict(found.found, "blend")
     assert words in " ".join(said)
@@ -145,7 +145,7 @@ def test_page_of_a_sample_does_not_claim_every_job(log: EventLog) -> None:
     assert page.index('class="headline"') < page.index("<section>")
 
 
-def test_a_method_may_be_the_rule_itself() -> None:
+def test_verdict_of_baseline_method_has_no_comparison() -> None:
     found = broken_down(("1", 60.0, {"zero": 0.0}))
     assert verdict(found.found, "zero") == ["1 job is scored; it waited 1m on average.", "zero erred by 1m."]
 
@@ -164,7 +164,7 @@ def log(tmp_path: Path) -> Iterator[EventLog]:
     yield EventLog.of(events, tmp_path)
 
 
-def test_what_was_read_fits_eighty_columns(log: EventLog) -> None:
+def test_findings_fit_eighty_columns(log: EventLog) -> None:
     report = Report()
     for line in range(200):
         report.skip(SkippedPart(f"/a/{HOSTILE}\x1b[2J", line, "time", "x" * 300 + HOSTILE, f"seconds {line % 70}"))
@@ -178,7 +178,7 @@ def test_what_was_read_fits_eighty_columns(log: EventLog) -> None:
         assert (words in text) == (words != "users: ")
 
 
-def test_a_machine_on_which_no_job_ran_is_unknown(tmp_path: Path) -> None:
+def test_findings_without_started_job_report_unknown_size(tmp_path: Path) -> None:
     array = Submit(site="s", time=1.0, job="1", cpus=4, array_size=6)
     text = text_of(findings(EventLog.of([array], tmp_path), Report()))
     assert "1 job (an array counts once) of s" in text
@@ -186,7 +186,7 @@ def test_a_machine_on_which_no_job_ran_is_unknown(tmp_path: Path) -> None:
 
 
 class Tags(HTMLParser):
-    """All tags of a page, with their attributes."""
+    """Collect all tags of a page with their attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Tags(HTMLParser):
 
 
 def waiting() -> WaitingCounts:
-    """A job of which something is noted at two ages."""
+    """Return the accuracy of a job with estimates at two ages."""
     found = WaitingCounts()
     noted = [Landmark(0, 900.0, 7200.0, 600.0, {"0.9": 9000.0}), Landmark(1, 900.0, 7200.0, 600.0, {"0.9": 9000.0})]
     found.accuracy.add(noted, 7200.0)
@@ -205,7 +205,7 @@ def waiting() -> WaitingCounts:
     return found
 
 
-def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
+def test_report_page_is_self_contained_and_escapes_names(log: EventLog) -> None:
     found = Breakdowns(log.begin, SETTINGS)
     jobs: dict[str, Job] = {}
     for event in log.events():
@@ -233,7 +233,7 @@ def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
     assert len(page) < 30_000
 
 
-def test_the_commands_write_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_and_compare_write_html_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, page = made_trace(tmp_path / "made.swf", jobs=150), tmp_path / "report.html"
     assert main(["replay", str(trace), "--method", "qbets", "--html", str(page)]) == 0
     once = page.read_text(encoding="utf-8")
@@ -246,7 +246,7 @@ def test_the_commands_write_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.long
-def test_everybody_can_read_the_page(tmp_path: Path) -> None:
+def test_report_page_passes_accessibility_checks(tmp_path: Path) -> None:
     trace, page = made_trace(tmp_path / "made.swf", jobs=8000), tmp_path / "report.html"
     assert main(["replay", str(trace), "--method", "median", "--html", str(page)]) == 0
     assert "<svg" in page.read_text(encoding="utf-8")
@@ -257,14 +257,14 @@ def test_everybody_can_read_the_page(tmp_path: Path) -> None:
             assert browser.barriers() == []
 
 
-def test_the_names_of_weeks_do_not_overlap() -> None:
+def test_chart_week_labels_do_not_overlap() -> None:
     drawn = lines([f"2026-01-{week:02}" for week in range(8)], [Series("blend", "ours", [60.0] * 8)], "weeks")
     places = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+" text-anchor="(\w+)">2026', drawn)
     assert len(places) == 8 and {anchor for _, anchor in places} == {"middle"}
     assert all(float(right) - float(left) > 80 for (left, _), (right, _) in pairwise(places))
 
 
-def test_weeks_before_what_is_scored_are_not_drawn(log: EventLog) -> None:
+def test_chart_starts_with_first_scored_week(log: EventLog) -> None:
     found = Breakdowns(0.0, SETTINGS)
     for week in (30, 31):
         found.add(outcome(str(week), "blend", 60.0, 90.0, at=(week + 0.5) * WEEK_S))

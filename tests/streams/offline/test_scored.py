@@ -1,4 +1,4 @@
-"""Replays that are interrupted and go on, that end once all is scored, and those over a sample."""
+"""Replays that resume after an interruption, end after the last scored job, or use a sample."""
 
 import json
 import signal
@@ -30,7 +30,7 @@ LIGHT = settings_for(EngineSettings(), ["median"])
 
 
 class Interrupted(Exception):
-    """What ends a replay in the middle of everything."""
+    """Interruption of a replay at any point."""
 
 
 def after(jobs: int) -> Callable[[], None]:
@@ -75,7 +75,7 @@ def test_replay_interrupted_repeatedly_gives_same_bytes(
     assert done._passed == log.count and measures(done) == measures(once)
 
 
-def test_a_file_of_something_else_is_refused(log: EventLog, tmp_path: Path) -> None:
+def test_scored_replay_rejects_state_of_other_replay(log: EventLog, tmp_path: Path) -> None:
     file = tmp_path / "r"
     ScoredReplay(whole(log), LIGHT, JobRange(), resume=file).run()
     for settings, jobs, cancelled in (
@@ -90,7 +90,7 @@ def test_a_file_of_something_else_is_refused(log: EventLog, tmp_path: Path) -> N
         ScoredReplay(whole(log), LIGHT, JobRange(), resume=file)
 
 
-def test_one_of_some_jobs_ends_once_they_are_scored(log: EventLog) -> None:
+def test_scored_replay_of_range_ends_after_its_jobs(log: EventLog) -> None:
     jobs = jobs_in(log, ids=(50, 120))
     shorter, longer = until_scored(log, jobs), whole(log)
     assert shorter.length < 0.6 * longer.length
@@ -119,7 +119,7 @@ def test_fast_replay_selects_jobs_by_count_alone(log: EventLog, monkeypatch: pyt
     assert set(run.anomalies) <= {"end_without_start"}
 
 
-def test_a_command_that_is_killed_goes_on(tmp_path: Path) -> None:
+def test_replay_command_resumes_after_kill(tmp_path: Path) -> None:
     trace = made_trace(tmp_path / "long.swf", jobs=5000)
     kept = tmp_path / "kept"
 

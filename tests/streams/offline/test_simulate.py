@@ -37,20 +37,20 @@ def test_jobs_come_as_in_the_trace_and_run_as_they_did(tmp_path: Path) -> None:
     assert row.performance.total_s == 60 and row.performance.utilisation == 8 / 64
 
 
-def test_the_processors_are_those_that_the_job_got(tmp_path: Path) -> None:
+def test_simulated_job_has_allocated_cpus(tmp_path: Path) -> None:
     line = "1 0 0 60 {} -1 -1 {} 60 -1 1 1 1 1 0 -1 -1 -1\n"
     trace = trace_of(tmp_path, line.format(12, 16), line.format(-1, 16), line.format(-1, -1))
     assert [job.cpus for job in simulate.plan_of(trace, "fcfs", "actual").jobs] == [12, 16, 1]
 
 
-def test_a_scheduler_without_run_times_comes_once(tmp_path: Path) -> None:
+def test_plan_has_scheduler_without_run_times_once(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, swf_line(1, 0, 0, 60))
     plan = simulate.plan_of(trace, "fcfs, easy,fcfs", "walltime,closest")
     assert plan.pairs == [("fcfs", "none"), ("easy", "walltime"), ("easy", "closest")]
     assert plan.steps == 3
 
 
-def test_every_pair_runs_all_the_work_or_says_what_it_killed(tmp_path: Path) -> None:
+def test_simulation_runs_all_work_or_reports_killed_jobs(tmp_path: Path) -> None:
     trace = read_swf(made_trace(tmp_path / "made.swf", jobs=150))
     plan = simulate.plan_of(trace, ",".join(POLICIES), "walltime,actual,closest")
     steps: list[int] = []
@@ -68,7 +68,7 @@ def test_every_pair_runs_all_the_work_or_says_what_it_killed(tmp_path: Path) -> 
     assert by_name["lewf-fill", "actual"].wait_s < by_name["fcfs", "none"].wait_s
 
 
-def test_a_range_and_another_machine(tmp_path: Path) -> None:
+def test_plan_keeps_row_range_and_given_cpus(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, *(swf_line(n, n, 0, 60, cpus=n) for n in range(1, 11)))
     plan = simulate.plan_of(trace, "fcfs", "actual", cpus=7, rows=(3, 7))
     assert [job.submit for job in plan.jobs] == [3, 4, 5, 6, 7] and plan.cpus == 7
@@ -85,7 +85,7 @@ def test_a_range_and_another_machine(tmp_path: Path) -> None:
         ({"rows": (0, 0)}, "no job in that range ran"),
     ],
 )
-def test_a_mistake_is_told(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_plan_with_invalid_option_raises_user_error(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     trace = trace_of(tmp_path, swf_line(1, 0, 0, 60), swf_line(2, 0, 0, 60))
     options: dict[str, Any] = {"schedulers": "easy", "runtimes": "actual"} | change
     with pytest.raises(UserError) as told:
@@ -93,15 +93,15 @@ def test_a_mistake_is_told(tmp_path: Path, change: dict[str, Any], message: str)
     assert message in str(told.value)
 
 
-def test_a_machine_of_unknown_size_is_a_mistake(tmp_path: Path) -> None:
+def test_plan_without_machine_size_raises_user_error(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, swf_line(1, 0, 0, 60), header="")
     with pytest.raises(UserError, match=r"lacks the size of the machine \(MaxProcs\); give --cpus"):
         simulate.plan_of(trace, "easy", "actual")
     assert simulate.plan_of(trace, "easy", "actual", cpus=4).cpus == 4
 
 
-def test_the_table_and_the_document(tmp_path: Path, capsys: Capture) -> None:
-    # On all of 64: the second waits a minute for the first, which asked for half an hour and is killed for nothing.
+def test_simulate_table_and_document_equal_values_by_hand(tmp_path: Path, capsys: Capture) -> None:
+    # Both jobs use all 64 CPUs; the second waits a minute for the first, which exceeds its walltime.
     lines = (swf_line(1, 0, 0, 90, cpus=64, walltime=60), swf_line(2, 30, 0, 60, cpus=64, walltime=60))
     trace = trace_of(tmp_path, *lines)
     plan = simulate.plan_of(trace, "fcfs,easy-kill,easy-preemptive", "walltime")

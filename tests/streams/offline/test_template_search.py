@@ -35,7 +35,7 @@ def found(trace: Trace, settings: EngineSettings = ENGINE, **options: Any) -> Se
     return search(trace, TemplateSearchOptions(**{"plan": PLAN, "jobs": 200, **options}), settings)
 
 
-def test_the_workload_is_the_events_of_the_jobs_that_started(tmp_path: Path) -> None:
+def test_workload_has_events_of_started_jobs(tmp_path: Path) -> None:
     lines = [
         swf_line(1, submit=0, wait=10, run=90),
         swf_line(2, submit=5, wait=50, run=0, status=5),
@@ -63,7 +63,7 @@ def test_the_workload_is_the_events_of_the_jobs_that_started(tmp_path: Path) -> 
         workload_of(msgspec.structs.replace(trace, jobs=trace.jobs[1:2]), 1)
 
 
-def test_the_error_is_that_of_the_engine(trace: Trace) -> None:
+def test_template_search_error_equals_engine_error(trace: Trace) -> None:
     texts = ["user mean relative 64", "cpus/8,walltime linear absolute 16"]
     parameters = {"template": {"templates": texts, "choice": "weighted"}}
     engine = Engine(
@@ -79,7 +79,7 @@ def test_the_error_is_that_of_the_engine(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("kind", ["genetic", "greedy"])
-def test_what_is_found_is_better_than_what_was_in_force(trace: Trace, kind: str) -> None:
+def test_template_search_result_beats_former_templates(trace: Trace, kind: str) -> None:
     parameters = {"template": {"templates": ["memory mean absolute 2"]}}
     result = found(trace, EngineSettings(parameters=parameters), kind=kind)
     assert result.best.best_s == min(step.best_s for step in result.steps) < result.before_s
@@ -89,7 +89,7 @@ def test_what_is_found_is_better_than_what_was_in_force(trace: Trace, kind: str)
     assert work.error_s(told, "weighted") == result.best.best_s
 
 
-def test_with_jobs_that_run_the_elapsed_time_is_searched_too(trace: Trace) -> None:
+def test_template_search_of_running_jobs_varies_elapsed_time(trace: Trace) -> None:
     plain, running = found(trace), found(trace, running=True)
     assert all("elapsed/64" in text for text in plain.best.best)
     assert any("elapsed/64" not in text for step in running.steps for text in step.best)
@@ -98,17 +98,17 @@ def test_with_jobs_that_run_the_elapsed_time_is_searched_too(trace: Trace) -> No
     assert work.error_s(told, "weighted") == running.best.best_s
 
 
-def test_it_is_the_same_with_any_number_of_workers(trace: Trace) -> None:
+def test_template_search_is_independent_of_worker_number(trace: Trace) -> None:
     assert found(trace, workers=2, plan=SearchPlan(4, 2)) == found(trace, workers=1, plan=SearchPlan(4, 2))
 
 
-def test_nothing_after_the_jobs_is_read(trace: Trace) -> None:
+def test_template_search_ignores_later_jobs(trace: Trace) -> None:
     later = [msgspec.structs.replace(job, run=job.run + 9e4) for job in trace.jobs[200:]]
     changed = msgspec.structs.replace(trace, jobs=trace.jobs[:200] + later)
     assert found(changed) == found(trace)
 
 
-def test_a_search_that_was_interrupted_is_resumed(trace: Trace, tmp_path: Path) -> None:
+def test_template_search_resumes_after_interruption(trace: Trace, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     whole = found(trace)
 
@@ -125,11 +125,11 @@ def test_a_search_that_was_interrupted_is_resumed(trace: Trace, tmp_path: Path) 
     seen: list[SearchStep] = []
     assert search(trace, TemplateSearchOptions(plan=PLAN, jobs=200, file=file), ENGINE, seen.append) == whole
     assert seen == whole.steps
-    assert found(trace, file=file) == whole  # it is at its end
+    assert found(trace, file=file) == whole  # the search has ended
     assert found(trace, file=file, plan=SearchPlan(6, 5, seed=3)).steps[:4] == whole.steps
 
 
-def test_a_state_of_something_else_is_refused(trace: Trace, tmp_path: Path) -> None:
+def test_template_search_rejects_state_of_other_search(trace: Trace, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     found(trace, file=file, plan=SearchPlan(4, 1))
     with pytest.raises(UserError, match="of a search on other jobs"):
@@ -144,7 +144,9 @@ def test_a_state_of_something_else_is_refused(trace: Trace, tmp_path: Path) -> N
         found(trace, file=tmp_path / "no" / "state.json", plan=SearchPlan(4, 1))
 
 
-def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_template_search_profile_configures_engine(
+    trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = found(trace)
     file = tmp_path / "site.toml"
     save(profile(result.best.best, "surest"), file)
@@ -183,7 +185,7 @@ def test_tune_templates_saves_profile_and_resumes(
     assert "template" in capsys.readouterr().out
 
 
-def test_the_command_searches_greedily(
+def test_tune_command_searches_templates_greedily(
     trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -204,7 +206,7 @@ def test_the_command_searches_greedily(
         (["--resume", "no/state.json"], 1, "no/state.json: cannot be written: no such directory"),
     ],
 )
-def test_a_mistake_is_told(
+def test_tune_command_reports_invalid_template_option(
     trace: Trace, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
     assert main(["tune", str(trace.path), "--runtimes", "template", *arguments]) == code

@@ -1,4 +1,4 @@
-"""The kit for authors of methods finds what is wrong with theirs."""
+"""The test kit for authors of methods finds their errors."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -15,7 +15,7 @@ from queuecast.testing import check_method, records_of, simulated_events
 
 
 class Optimist(WaitMethod):
-    """Predicts the shortest of the last waits."""
+    """Predict the shortest of the last waits."""
 
     name = "optimist"
 
@@ -25,7 +25,7 @@ class Optimist(WaitMethod):
 
 
 class Silent(Optimist):
-    """Never has an estimate."""
+    """Predict nothing."""
 
     name = "silent"
 
@@ -34,7 +34,7 @@ class Silent(Optimist):
 
 
 class Forgetful(Optimist):
-    """Counts its predictions, and does not store the count."""
+    """Count the predictions without storing the count."""
 
     name = "forgetful"
 
@@ -48,7 +48,7 @@ class Forgetful(Optimist):
 
 
 class Restless(Optimist):
-    """Predicts other numbers each time."""
+    """Predict different numbers in each run."""
 
     name = "restless"
     numbers: Iterator[int] = count()
@@ -58,7 +58,7 @@ class Restless(Optimist):
 
 
 class Hour(RunMethod):
-    """Predicts an hour."""
+    """Predict an hour."""
 
     name = "hour"
 

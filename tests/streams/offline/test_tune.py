@@ -29,7 +29,7 @@ def tuned(trace: Trace, every: int = 2) -> tuple[TuningInput, TuningResult]:
     return stretch, tune.tune(stretch, ENGINE)
 
 
-def test_the_profile_loads_and_predicts_as_was_said(trace: Trace) -> None:
+def test_tune_profile_gives_reported_error(trace: Trace) -> None:
     stretch, found = tuned(trace)
     save(tune.profile(found.profile), Path("made.toml"))
     engine = load_settings(Path("made.toml"), {}).engine
@@ -46,7 +46,7 @@ def test_the_profile_loads_and_predicts_as_was_said(trace: Trace) -> None:
     assert (row["AAE"] * 3600, row["PPE"]) == pytest.approx((aae_s(found.together), found.together.measures()["PPE"]))
 
 
-def test_nothing_after_the_stretch_is_read(trace: Trace, capsys: Capture) -> None:
+def test_tune_ignores_jobs_after_range(trace: Trace, capsys: Capture) -> None:
     shown = []
     later = [msgspec.structs.replace(job, wait=job.wait + 9e5, run=1.0, user=1) for job in trace.jobs[ROWS[1] :]]
     for jobs in (trace.jobs, [*trace.jobs[: ROWS[1]], *later], trace.jobs[: ROWS[1]]):
@@ -57,7 +57,7 @@ def test_nothing_after_the_stretch_is_read(trace: Trace, capsys: Capture) -> Non
     assert shown[0] == shown[1] == shown[2]
 
 
-def test_a_change_within_the_stretch_is_seen(trace: Trace) -> None:
+def test_tune_depends_on_jobs_within_range(trace: Trace) -> None:
     jobs = [*trace.jobs]
     jobs[ROWS[1] - 1] = msgspec.structs.replace(jobs[ROWS[1] - 1], wait=9e5)
     one, other = (tuned(msgspec.structs.replace(trace, jobs=kept), every=1)[1] for kept in (trace.jobs, jobs))
@@ -69,7 +69,7 @@ def job(number: int, **changes: Any) -> SwfJob:
     return SwfJob(**fields | {"number": number, "submit": float(number), "wait": 5.0, "run": 60.0} | changes)
 
 
-def test_every_third_job_of_the_stretch_is_predicted() -> None:
+def test_tune_range_predicts_every_third_job() -> None:
     jobs = [job(number) for number in range(1, 21)]
     jobs[9] = job(10, run=-1.0, status=5)
     trace = Trace(Path("t.swf"), {}, jobs, 0)
@@ -93,7 +93,7 @@ def test_every_third_job_of_the_stretch_is_predicted() -> None:
         (None, (-3, 0), "no job at these positions; they are 1 to 20"),
     ],
 )
-def test_a_stretch_without_a_job_is_an_error(ids: Range, rows: Range, message: str) -> None:
+def test_tune_range_without_job_raises_user_error(ids: Range, rows: Range, message: str) -> None:
     with pytest.raises(UserError, match=f"t.swf: {message}"):
         stretch_of(Trace(Path("t.swf"), {}, [job(number) for number in range(1, 21)], 0), ids, rows, 1)
 
@@ -104,7 +104,7 @@ def test_progress_comes_to_its_end(trace: Trace) -> None:
     assert len(steps) == stretch.steps
 
 
-def test_the_command_prints_the_tables_and_saves_the_profile(trace: Trace, capsys: Capture) -> None:
+def test_tune_command_prints_tables_and_saves_profile(trace: Trace, capsys: Capture) -> None:
     Path("queuecast.toml").write_text("[engine]\nhistory = 120\n")
     arguments = ["tune", "made.swf", "--rows", "120", "180", "--every", "2", "--save", "made.toml"]
     assert main(arguments) == 0
@@ -122,7 +122,7 @@ def test_the_command_prints_the_tables_and_saves_the_profile(trace: Trace, capsy
     assert found.profile.method in capsys.readouterr().out
 
 
-def test_what_was_found_is_told_as_json_too(trace: Trace, capsys: Capture) -> None:
+def test_tune_command_prints_json_result(trace: Trace, capsys: Capture) -> None:
     _, found = tuned(trace)
     Path("in-force.toml").write_text('[engine]\nmethod = "qespera"\nhistory = 120\n')
     arguments = ["tune", "made.swf", "--rows", *map(str, ROWS), "--every", "2", "--json"]
@@ -147,6 +147,8 @@ def test_what_was_found_is_told_as_json_too(trace: Trace, capsys: Capture) -> No
         (["--rows", "1", "9", "--save", "no/such.toml"], 1, "no/such.toml: cannot be written: no such"),
     ],
 )
-def test_a_mistake_is_told(trace: Trace, capsys: Capture, arguments: list[str], code: int, message: str) -> None:
+def test_tune_command_reports_invalid_option(
+    trace: Trace, capsys: Capture, arguments: list[str], code: int, message: str
+) -> None:
     assert main(["tune", "made.swf", *arguments]) == code
     assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a replay reports of jobs while they wait, and of the notices that would have been sent."""
+"""Replay scores of pending jobs and of the notifications they would have received."""
 
 import pytest
 
@@ -95,7 +95,7 @@ def test_cancelled_or_early_start_is_no_long_wait() -> None:
     assert notices(prediction(0.0, 1800.0, HOUR_S), outcome(1800.0)).jobs == 0
 
 
-def test_jobs_that_are_not_scored_count_nothing() -> None:
+def test_waiting_scores_ignore_unscored_jobs() -> None:
     scores = WaitingScores("blend")
     scores.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
     scores.job_dequeued(outcome(2 * HOUR_S), [Landmark(0, 1.0, 1.0, 1.0)], scored=False)
@@ -111,7 +111,7 @@ def test_scores_restored_between_records_send_the_same_notices() -> None:
     assert second.notices == straight
 
 
-def test_table_and_sentences_state_what_was_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_table_and_sentences_equal_counts(capsys: pytest.CaptureFixture[str]) -> None:
     scores = WaitingScores("blend")
     scores.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
     noted = [Landmark(0, 2 * HOUR_S, 2 * HOUR_S, HOUR_S, {"0.9": 3 * HOUR_S}), Landmark(1)]

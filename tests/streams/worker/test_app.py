@@ -1,4 +1,4 @@
-"""How the app is put together."""
+"""Configuration of the Faust app."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from streams.settings import KafkaSettings, Settings
 from streams.worker.app import build_app
 
 
-def test_the_app_uses_the_topics_that_are_made_for_it(tmp_path: Path) -> None:
+def test_app_uses_configured_topics(tmp_path: Path) -> None:
     topics = Topics("x.")
     faust_app = build_app(Settings(kafka=KafkaSettings(prefix="x.")), str(tmp_path))
     assert faust_app.conf.id == topics.group
@@ -18,7 +18,7 @@ def test_the_app_uses_the_topics_that_are_made_for_it(tmp_path: Path) -> None:
     assert faust_app.conf.producer_acks == -1
 
 
-def test_its_port_shows_our_pages_and_no_other(tmp_path: Path) -> None:
+def test_app_port_serves_only_metrics_and_health(tmp_path: Path) -> None:
     web = build_app(Settings(), str(tmp_path)).web
     web.init_server()
     assert {route.resource.canonical for route in web.web_app.router.routes()} == {"/metrics", "/healthz", "/readyz"}

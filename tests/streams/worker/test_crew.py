@@ -1,4 +1,4 @@
-"""A worker of several processes: how many, what they are told, and their metrics on one page."""
+"""A worker with several processes: their number, settings, and merged metrics."""
 
 import asyncio
 import os
@@ -21,14 +21,14 @@ OTHER = "# HELP b Of b.\n# TYPE b gauge\nb 3.0\n"
 @pytest.mark.parametrize(
     ("wanted", "partitions", "processes"), [(None, 12, 3), (None, 2, 2), (1, 12, 1), (8, 12, 8), (8, 4, 4)]
 )
-def test_there_are_as_many_as_cores_but_none_without_a_partition(
+def test_worker_processes_are_limited_by_cpus_and_partitions(
     monkeypatch: pytest.MonkeyPatch, wanted: int | None, partitions: int, processes: int
 ) -> None:
     monkeypatch.setattr(sections, "cores", lambda: 3)
     assert WorkerSettings(processes=wanted).shared_by(partitions) == processes
 
 
-def test_their_pages_are_one_in_which_samples_say_whose_they_are() -> None:
+def test_merged_metrics_have_process_labels() -> None:
     (a, b) = text_string_to_metric_families(merged({1: PAGE, 2: PAGE + OTHER}))
     assert [sample.labels for sample in a.samples] == [
         {"process": "1", "site": "x {y"},
@@ -39,7 +39,7 @@ def test_their_pages_are_one_in_which_samples_say_whose_they_are() -> None:
     assert [(sample.labels, sample.value) for sample in b.samples] == [({"process": "2"}, 3.0)]
 
 
-def test_each_has_a_name_of_its_own_and_all_settings(tmp_path: Path) -> None:
+def test_worker_process_has_own_name_and_all_settings(tmp_path: Path) -> None:
     settings = Settings(worker=WorkerSettings(instance="w", processes=2, late_after_seconds=7.0))
     first, second = (WorkerProcess(number, settings, 12, tmp_path)._orders for number in (1, 2))
     assert [orders.settings.worker.name for orders in (first, second)] == ["w-1", "w-2"]
@@ -57,8 +57,8 @@ def test_crew_trains_once_for_every_four_cpus(
     assert WorkerProcess(1, Settings(), 12, tmp_path)._orders.trainings == trainings
 
 
-def test_what_a_process_is_told_has_no_name_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are passwords in it, and a process that is started again is told the same."""
+def test_worker_process_settings_have_no_file_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings hold passwords, and a restarted process gets the same settings."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     told: list[StartSettings] = []
 

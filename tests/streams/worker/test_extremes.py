@@ -1,4 +1,4 @@
-"""What the schema lets pass breaks nothing: neither a site's engine, nor what is stored, answered and shown of it."""
+"""Any event valid by the schema is processed, stored, answered and exported without error."""
 
 from functools import cache
 from typing import Any
@@ -62,7 +62,7 @@ QUESTIONS = st.lists(extreme(AnyQuestion, COMMON), max_size=2)
 
 @cache
 def begun() -> tuple[bytes, Changes]:
-    """A site at which some jobs have started, so that sizes are looked at."""
+    """Return a site with some started jobs, so that sizes are checked."""
     engine = Engine("s", EngineSettings())
     for number in range(40):
         job, time = f"usual{number}", NOW - 10_000.0 + 100.0 * number
@@ -78,7 +78,7 @@ def loaded(state: bytes, changes: Changes) -> Engine:
 
 
 @given(events=EVENTS, questions=QUESTIONS, known=st.booleans())
-def test_nothing_that_is_valid_breaks_a_site(events: list[Any], questions: list[Any], known: bool) -> None:
+def test_site_accepts_any_valid_events_and_questions(events: list[Any], questions: list[Any], known: bool) -> None:
     engine = loaded(*begun()) if known else Engine("s", EngineSettings())
     handle = SiteHandle(engine, 0)
     for one in events:

@@ -1,4 +1,4 @@
-"""Offsets, states, and the forced end of a worker."""
+"""Offsets, states, and forced exit of a worker."""
 
 import asyncio
 import hashlib
@@ -53,10 +53,10 @@ def test_partition_without_commit_is_read_from_its_beginning(faust_app: Any, mon
     monkeypatch.setattr(consumer, "_is_changelog_tp", lambda place: place.topic == state)
     monkeypatch.setattr(consumer, "assignment", lambda: [TP(events, 0), TP(events, 1), TP(events, 2), TP(state, 1)])
     consumer._committed_offset[TP(events, 0)] = 17
-    consumer._committed_offset[TP(events, 2)] = consumer._read_offset[TP(events, 2)] = 18  # of a topic before this one
+    consumer._committed_offset[TP(events, 2)] = consumer._read_offset[TP(events, 2)] = 18  # of an earlier topic
     asyncio.run(consumer.perform_seek())
     assert sought == ["committed", (events, 1), (events, 2)]
-    assert consumer._read_offset[TP(events, 2)] is None  # else what comes before it would be dropped
+    assert consumer._read_offset[TP(events, 2)] is None  # otherwise earlier records would be dropped
 
 
 def test_later_state_counts_in_any_write_order(faust_app: Any) -> None:
@@ -90,7 +90,7 @@ def test_moved_site_is_in_its_new_partition_in_any_read_order(faust_app: Any, or
     assert table.get(b"a") is None
 
 
-def test_a_forced_end_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_forced_exit_deletes_data_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ended: list[int] = []
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.setattr(logging, "shutdown", lambda: None)
@@ -109,7 +109,7 @@ def test_wait_after_the_end_of_recovery_returns(faust_app: Any) -> None:
     recovery = faust_app.tables.recovery
     assert type(recovery.signal_recovery_end) is RecoveryEnd
 
-    def end() -> None:  # as Faust does it, with nothing between
+    def end() -> None:  # as Faust does it, without a pause in between
         recovery._set_recovery_ended()
         recovery.signal_recovery_end.set()
         recovery.signal_recovery_end.clear()
@@ -196,8 +196,8 @@ def test_fetched_records_are_returned_unless_rebalanced(faust_app: Any) -> None:
         ("mode.services:Service.wait_first", "feade6a31f8a"),
     ],
 )
-def test_what_is_mended_is_what_it_was_when_it_was_mended(what: str, fingerprint: str) -> None:
-    """Where this fails after an upgrade: read what changed, see whether what mends it still fits, renew it here."""
+def test_patched_function_has_recorded_source_hash(what: str, fingerprint: str) -> None:
+    """If this fails after an upgrade: check the patch against the new code, then update the hash here."""
     found = pkgutil.resolve_name(what)
     source = inspect.getsource(found.fget if isinstance(found, property) else found)
     assert hashlib.sha256(source.encode()).hexdigest()[:12] == fingerprint
@@ -225,7 +225,7 @@ def test_hang_in_compiled_code_is_killed_with_a_traceback() -> None:
     assert ended.returncode == -signal.SIGVTALRM and "most recent call first" in ended.stderr
 
 
-def test_a_process_whose_loop_goes_on_is_not_ended() -> None:
+def test_watch_loop_keeps_running_process_alive() -> None:
     code = (
         "import time\nfrom streams.worker.faust_compat import watch_loop\n"
         "for _ in range(12):\n    watch_loop(0.5)\n    end = time.process_time() + 0.1\n"

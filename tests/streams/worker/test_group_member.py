@@ -1,4 +1,4 @@
-"""Members of a group that lose their place, or their name to another."""
+"""Members of a consumer group that lose their membership, or their instance name to another."""
 
 import asyncio
 from contextlib import nullcontext
@@ -17,7 +17,7 @@ from streams.worker.kafka_compat import Member, NameTaken
 
 
 class Coordinator:
-    """aiokafka's, as far as it is looked at: a group of one, whose broker forgets members."""
+    """Stand-in for aiokafka's coordinator: a group of one whose broker forgets members."""
 
     def __init__(self) -> None:
         self.group_id, self._group_instance_id, self.member_id = "g", "blue", ""
@@ -79,9 +79,9 @@ def test_forgotten_member_rejoins_unless_its_name_is_taken(member: Member, coord
         member.holder_of = holder_of
         await member.on_start()
         join: Any = coordinator.ensure_active_group
-        assert await join() == "assignment"  # the first time nobody is asked
-        assert await join() == "assignment"  # nor while it is known
-        for holders[:] in ([None], ["blue-1"], ["blue-2"]):  # forgotten, or what it was called before
+        assert await join() == "assignment"  # no query the first time
+        assert await join() == "assignment"  # and none while the member is known
+        for holders[:] in ([None], ["blue-1"], ["blue-2"]):  # forgotten, or under its former name
             coordinator.member_id = ""
             assert await join() == "assignment"
             assert holders == []
@@ -107,7 +107,7 @@ def test_forgotten_member_rejoins_unless_its_name_is_taken(member: Member, coord
         (KafkaError("fenced"), "kafka: this worker has lost its place in the group g: KafkaError('fenced')"),
     ],
 )
-def test_what_aiokafka_would_wait_over_for_ever_is_told(
+def test_member_reports_endless_aiokafka_retry_as_lost(
     member: Member, coordinator: Coordinator, error: Any, said: str
 ) -> None:
     async def live() -> None:
@@ -118,14 +118,14 @@ def test_what_aiokafka_would_wait_over_for_ever_is_told(
         pushing = asyncio.ensure_future(coordinator._push_error_to_user(error))  # type: ignore[attr-defined]
         await asyncio.sleep(0)
         assert str(member.lost()).startswith(said)
-        assert not pushing.done()  # nothing more is tried
+        assert not pushing.done()  # no further attempt
         coordinator._closing.set_result(None)
         await pushing
 
     asyncio.run(live())
 
 
-def test_a_coordinator_that_died_is_told(member: Member, coordinator: Coordinator) -> None:
+def test_member_reports_failed_coordinator_as_lost(member: Member, coordinator: Coordinator) -> None:
     async def dies() -> None:
         raise KafkaError("Unexpected error during coordination")
 
@@ -138,7 +138,7 @@ def test_a_coordinator_that_died_is_told(member: Member, coordinator: Coordinato
     asyncio.run(live())
 
 
-def test_before_it_has_begun_nothing_is_lost(member: Member) -> None:
+def test_member_before_start_is_not_lost(member: Member) -> None:
     member._consumer = None
     assert member.lost() is None
 
@@ -147,7 +147,7 @@ CHANGELOG, EVENTS = TP("changelog", 2), TP("events", 2)
 
 
 class Fetched:
-    """aiokafka's fetcher, and the consumer whose it is, as far as records are taken from them."""
+    """Stand-in for aiokafka's fetcher and its consumer, as far as records are read."""
 
     def __init__(self) -> None:
         self.fetcher = Fetcher.__new__(Fetcher)
@@ -159,7 +159,7 @@ class Fetched:
         self.consumer = SimpleNamespace(_fetcher=self.fetcher, _closed=False)
 
     def come(self, *partitions: TP) -> None:
-        """A record of each comes from the broker."""
+        """Add one record of each partition, as from the broker."""
         for tp in partitions:
             result = FetchResult.__new__(FetchResult)
             result.getall, result.has_more = lambda _, tp=tp: [f"of {tp.topic}"], lambda: False
@@ -169,7 +169,7 @@ class Fetched:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_records_during_rebalance_are_left_to_the_changelog(member: Member, stopped: bool) -> None:
+def test_records_during_rebalance_stay_for_changelog(member: Member, stopped: bool) -> None:
     async def live() -> None:
         fetched, active = Fetched(), {EVENTS}
         member.consumer = SimpleNamespace(flow_active=True)

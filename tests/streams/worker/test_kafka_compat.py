@@ -1,4 +1,4 @@
-"""Connections to a broker that are lost, and messages that are handed over."""
+"""Lost connections to a broker, and messages of the consumer."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ from tests.support.loops import LOOPS
 
 
 async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers the first request, which versions it knows: none; ends the connection at the second."""
+    """Answer the first request (ApiVersions) with no versions; close the connection at the second."""
     size = struct.unpack(">i", await reader.readexactly(4))[0]
     _, _, number = struct.unpack(">hhi", (await reader.readexactly(size))[:8])
     answer = struct.pack(">ihi", number, 0, 0)
@@ -27,10 +27,10 @@ async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_what_is_sent_to_a_broker_that_has_gone_is_told_as_lost(
+def test_send_to_lost_broker_raises_kafka_connection_error(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """aiokafka's sender and fetcher try again after that error, and end of others."""
+    """aiokafka's sender and fetcher retry after this error and stop at others."""
 
     async def lose() -> None:
         async with await asyncio.start_server(broker, "127.0.0.1", 0) as server:
@@ -74,7 +74,7 @@ def test_undeliverable_message_is_reported_and_unblocks_senders(error: BaseExcep
 
 
 def test_message_with_room_is_sent_without_a_task() -> None:
-    """One for which there is none waits, until there is, or until the flow stops."""
+    """A message without room waits until there is room or the flow stops."""
 
     async def live() -> None:
         consumer: Any = Consumer.__new__(Consumer)

@@ -1,4 +1,4 @@
-"""What is made sure of before a worker runs."""
+"""Checks before a worker runs."""
 
 import gc
 import logging
@@ -20,7 +20,7 @@ def settings(**worker: Any) -> Settings:
 
 
 class Waits:
-    """Servers of which some are away for some looks; and how long was waited."""
+    """Record the pauses of checks at servers of which some are unreachable at first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: UserError) -> None:
         self.now, self.pauses, self.errors = 0.0, list[float](), list(errors)
@@ -52,7 +52,7 @@ def test_unreachable_servers_are_retried_and_logged(
     assert len(caplog.records) == 6
 
 
-def test_they_are_not_waited_for_longer_than_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_await_servers_stops_after_startup_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits(monkeypatch, *(Unreachable("away") for _ in range(9)))
     with pytest.raises(Unreachable):
         startup.await_servers(settings(startup_timeout_seconds=4.0), waits.sleep)
@@ -63,7 +63,7 @@ def test_they_are_not_waited_for_longer_than_is_set(monkeypatch: pytest.MonkeyPa
     assert waits.pauses == []
 
 
-def test_what_will_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_await_servers_raises_user_error_without_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits(monkeypatch, Unreachable("away"), UserError("refused"))
     with pytest.raises(UserError, match="refused"):
         startup.await_servers(settings(), waits.sleep)
@@ -71,7 +71,7 @@ def test_what_will_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_what_ends_a_worker_is_told_in_the_logs_format(
+def test_worker_error_is_logged_in_log_format(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], log_format: str
 ) -> None:
     Waits(monkeypatch, UserError("topics are missing"))

@@ -1,4 +1,4 @@
-"""Answers that would not fit a message."""
+"""Answers larger than a Kafka message."""
 
 import msgspec
 import pytest
@@ -55,11 +55,11 @@ def site_answer(count: int, weeks: int = 0) -> SiteAnswer:
     )
 
 
-def test_what_fits_is_as_it_is() -> None:
+def test_encoded_small_answer_is_unchanged() -> None:
     assert encoded(jobs_answer(10)) == msgspec.json.encode(jobs_answer(10))
 
 
-def test_of_a_users_jobs_the_latest_stay_and_the_rest_is_counted() -> None:
+def test_encoded_jobs_answer_keeps_latest_jobs_and_counts_rest() -> None:
     value = encoded(jobs_answer(1000))
     told = msgspec.json.decode(value, type=JobsAnswer)
     assert MAX_ANSWER_BYTES - 10_000 < len(value) <= MAX_ANSWER_BYTES
@@ -67,7 +67,7 @@ def test_of_a_users_jobs_the_latest_stay_and_the_rest_is_counted() -> None:
     assert told.more == 7 + 1000 - len(told.jobs)
 
 
-def test_of_a_queue_those_that_have_queued_longest_stay() -> None:
+def test_encoded_site_answer_keeps_longest_queued_jobs() -> None:
     value = encoded(site_answer(1000, weeks=3))
     told = msgspec.json.decode(value, type=SiteAnswer)
     assert len(value) <= MAX_ANSWER_BYTES
@@ -77,7 +77,7 @@ def test_of_a_queue_those_that_have_queued_longest_stay() -> None:
 
 
 @pytest.mark.parametrize("most", [500, 700, 1500])
-def test_then_the_oldest_weeks_and_the_last_queues_go(most: int) -> None:
+def test_encoded_site_answer_drops_oldest_weeks_and_last_queues(most: int) -> None:
     value = encoded(site_answer(2, weeks=20), most)
     told = msgspec.json.decode(value, type=SiteAnswer)
     assert len(value) <= most and not told.queued
@@ -85,6 +85,6 @@ def test_then_the_oldest_weeks_and_the_last_queues_go(most: int) -> None:
     assert told.more == 2 + 20 - len(told.weeks) + 2 - len(told.queues)
 
 
-def test_what_cannot_be_cut_is_refused() -> None:
+def test_encoded_answer_over_limit_becomes_too_large_error() -> None:
     told = msgspec.json.decode(encoded(jobs_answer(3), 50), type=NoAnswer)
     assert (told.id, told.site, told.reason) == ("q", "alder", "too_large")

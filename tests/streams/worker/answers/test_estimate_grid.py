@@ -1,4 +1,4 @@
-"""When grid estimates are made again, what goes out, and what is taken back."""
+"""Grid estimates: time of refresh, records sent and records deleted."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ FREELY = EstimateSettings(cpu_share=1.0)
 
 
 class Topic:
-    """What was sent: the values by key, and the partitions."""
+    """Record the sent values by key, and their partitions."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}
@@ -85,7 +85,7 @@ def test_grid_sends_a_record_of_each_shape_to_its_partition() -> None:
     assert standing.records == len(shapes)
 
 
-def test_the_configured_shapes_are_those() -> None:
+def test_estimate_shapes_follow_configured_limits_and_queues() -> None:
     here = handle()
     settings = EstimateSettings(walltimes=(60.0,), max_cpus=4, queues=("night",))
     standing, _, _ = keeper(here, settings=settings)
@@ -122,16 +122,16 @@ def test_grid_refresh_needs_enough_change_and_time() -> None:
     assert standing.due(here)
     asyncio.run(standing.refresh(here))
     clock.now = 31.0
-    assert not standing.due(here)  # nothing has happened
+    assert not standing.due(here)  # no event since
     submit(here, cpus=1)
-    assert not standing.due(here)  # one more of 41 jobs, and of 32 CPUs
+    assert not standing.due(here)  # a change of one in 41 jobs and in 32 CPUs
     submit(here, cpus=1)
     assert standing.due(here)
     clock.now = 29.0
-    assert not standing.due(here)  # they are not old enough
+    assert not standing.due(here)  # below the minimum age
 
 
-def test_a_change_of_the_sites_size_counts_and_so_does_age() -> None:
+def test_grid_is_due_after_capacity_change_or_maximum_age() -> None:
     here = handle(jobs=150)
     standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, min_change=1.0))
     asyncio.run(standing.refresh(here))
@@ -145,7 +145,7 @@ def test_a_change_of_the_sites_size_counts_and_so_does_age() -> None:
     assert standing.due(here)
 
 
-def test_a_site_is_due_as_soon_as_its_size_is_known() -> None:
+def test_grid_of_unknown_size_is_due_after_capacity_event() -> None:
     here = SiteHandle(Engine("alder", ENGINE), 3)
     standing, topic, _ = keeper(here)
     submit(here)
@@ -155,7 +155,7 @@ def test_a_site_is_due_as_soon_as_its_size_is_known() -> None:
     assert standing.due(here)
 
 
-def test_a_site_that_was_loaded_anew_is_due_at_once() -> None:
+def test_grid_of_reloaded_site_is_due_immediately() -> None:
     here = handle()
     standing, _, _ = keeper(here)
     asyncio.run(standing.refresh(here))
@@ -164,8 +164,10 @@ def test_a_site_that_was_loaded_anew_is_due_at_once() -> None:
 
 
 def halved() -> tuple[Any, ...]:
-    """A site that lost half of its CPUs after its estimates were sent: its handle, what keeps its estimates,
-    their topic, and the keys of those that it can offer no longer.
+"""Build a site that lost half of its CPUs after its estimates were sent.
+
+    Returns:
+        Its handle, its grid, the topic, and the keys of the shapes that no longer fit.
     """
     here = handle()
     standing, topic, _ = keeper(here)
@@ -175,14 +177,14 @@ def halved() -> tuple[Any, ...]:
     return here, standing, topic, too_large
 
 
-def test_shapes_that_are_no_longer_offered_are_taken_back() -> None:
+def test_grid_refresh_deletes_records_of_unavailable_shapes() -> None:
     here, standing, topic, too_large = halved()
     asyncio.run(standing.refresh(here))
     gone = {key for key, value in topic.values.items() if value is None}
     assert gone == too_large
 
 
-def test_what_was_withdrawn_is_deleted_though_a_refresh_fails() -> None:
+def test_grid_deletes_unavailable_shapes_after_failed_refreshes() -> None:
     here, standing, topic, too_large = halved()
     topic.error = NodeNotReadyError()
     for _ in range(2):
@@ -221,7 +223,7 @@ def test_grid_removes_shapes_that_a_reset_site_lost() -> None:
     assert {key for key, value in topic.values.items() if value is None} == too_large != set()
 
 
-def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
+def test_grid_refresh_stops_when_site_is_revoked() -> None:
     here = handle()
     topic, handles = Topic(), {"alder": here}
 
@@ -242,7 +244,7 @@ def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
         (NotReady("ended"), "Cannot send grid estimates: NotReady('ended')\n"),
     ],
 )
-def test_what_fails_at_one_site_does_not_stop_the_others(
+def test_grid_error_at_one_site_keeps_other_sites_refreshed(
     error: Exception, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, other = handle("alder"), handle("birch")
@@ -267,9 +269,9 @@ def test_what_fails_at_one_site_does_not_stop_the_others(
     assert said in caplog.text
 
 
-def test_the_events_wait_only_for_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_refresh_pauses_after_each_slice_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
     here = handle()
-    ticks, pauses = count(), list[float]()  # a look at the clock takes 1.5 ms
+    ticks, pauses = count(), list[float]()  # each reading of the clock takes 1.5 ms
 
     def clock() -> float:
         return next(ticks) * 0.0015
@@ -282,12 +284,12 @@ def test_the_events_wait_only_for_slices(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(grid_module, "time", SimpleNamespace(perf_counter=clock, time=time.time))
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(keeping.refresh(here))
-    # Of each slice: the clock was looked at once by who gives turns, once as it began, and after each of two shapes.
+    # The clock is read four times a slice: by the time slicer, at the start, and after each of two shapes.
     rests = [seconds for seconds in pauses if seconds > HANDING_S]
-    assert rests.count(pytest.approx(4 * 0.006)) == len(topic.values) // 2  # 6 ms of work are a fifth of the time
+    assert rests.count(pytest.approx(4 * 0.006)) == len(topic.values) // 2  # 6 ms of work take a fifth of the time
 
 
-def test_four_shapes_are_shown() -> None:
+def test_grid_shown_estimates_cover_four_shapes() -> None:
     here = handle()
     standing, _, _ = keeper(here)
     asyncio.run(standing.refresh(here))

@@ -1,4 +1,4 @@
-"""How old what is known of a site is."""
+"""Freshness of a site's state."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ PLACE = ("queuecast.events", 3)
 
 
 def arrivals(*gaps: float, last: float = NOW) -> Arrivals:
-    """Those of events with these times between them, the last of which came at `last`."""
+    """Return the arrivals of events with these gaps (s), the last one at `last`."""
     found, stamp = Arrivals(), last - sum(gaps)
     found.add(stamp)
     for gap in gaps:
@@ -32,17 +32,17 @@ def site(came: Arrivals, time: float = NOW) -> Any:
     [
         ((), MIN_STALE_S),
         ((0.0, 0.1, 20.0), MIN_STALE_S),
-        ((20.0, 3600.0, 20.0), 1200.0),  # an hour is beyond what was usual before it, and counts as that
+        ((20.0, 3600.0, 20.0), 1200.0),  # an hour is longer than the usual gap and is clipped to it
         ((500.0, 900.0, 1500.0), 3000.0),
         ((-50.0, 400.0), 800.0),
         ((500.0, 900.0, 1700.0, 3300.0, 6500.0, 12_900.0, 25_700.0, 51_300.0), MAX_STALE_S),
     ],
 )
-def test_the_bound_follows_the_usual_time_between_events(gaps: tuple[float, ...], bound_s: float) -> None:
+def test_stale_bound_follows_usual_gap_between_events(gaps: tuple[float, ...], bound_s: float) -> None:
     assert arrivals(*gaps).bound_s == bound_s
 
 
-def test_what_was_usual_long_ago_no_longer_counts() -> None:
+def test_stale_bound_forgets_gaps_outside_window() -> None:
     found = arrivals(500.0, 1000.0, 2000.0)
     for at in range(1, WINDOW_EVENTS):
         found.add(NOW + at)
@@ -52,12 +52,12 @@ def test_what_was_usual_long_ago_no_longer_counts() -> None:
     assert found.bound_s == MIN_STALE_S
 
 
-def test_a_site_whose_events_stopped_five_hours_ago_is_stale() -> None:
+def test_site_without_events_for_five_hours_is_stale() -> None:
     stopped = site(arrivals(*[30.0] * 300, last=NOW - 5 * 3600), time=NOW - 5 * 3600)
     found = Freshness(clock=lambda: NOW).of(stopped)
     assert found[:4] == (NOW - 5 * 3600, 5 * 3600.0, 0, 0.0)
     assert found.stale == "its last event came at 2027-01-15 03:00:00 UTC; it is stale after 10m"
-    assert Freshness(clock=lambda: NOW + 660).of(stopped).stale == found.stale  # what was said before is still true
+    assert Freshness(clock=lambda: NOW + 660).of(stopped).stale == found.stale  # the message stays true
     assert Freshness(clock=lambda: NOW - 5 * 3600 + 599).of(stopped).stale is None
 
 
@@ -66,7 +66,7 @@ def test_running_trace_is_not_stale_as_of_its_last_event() -> None:
     assert (fresh.as_of, fresh.stale) == (835_823_160.0, None)
 
 
-def test_a_state_of_an_earlier_version_does_not_know() -> None:
+def test_freshness_of_older_state_version_is_unknown() -> None:
     assert Freshness(clock=lambda: NOW).of(site(Arrivals(), time=0.0)) == (None, None, 0, 0.0, None)
 
 
@@ -79,14 +79,14 @@ def test_a_state_of_an_earlier_version_does_not_know() -> None:
         (MAX_UNREAD_MESSAGES + 1, 2.0, "10,001 messages are unread, 2s behind"),
     ],
 )
-def test_unread_events_are_said(unread: int, behind_s: float, stale: str | None) -> None:
+def test_freshness_reports_lag_of_unread_events(unread: int, behind_s: float, stale: str | None) -> None:
     freshness = Freshness(lambda _: PLACE, {PLACE: 101 + unread}.get, lambda: NOW)
     freshness.read(PLACE, 100, NOW - behind_s)
     found = freshness.of(site(arrivals(10.0)))
     assert (found.lag_messages, found.lag_s, found.stale) == (unread, behind_s if unread else 0.0, stale)
 
 
-def test_an_answer_says_how_old_it_is() -> None:
+def test_answer_reports_freshness_of_site() -> None:
     freshness = Freshness(lambda _: PLACE, {PLACE: 300}.get, lambda: NOW)
     freshness.read(PLACE, 289, NOW - 5)
     live = LiveState(queued_jobs=0, running_jobs=0, free_cpus=0)

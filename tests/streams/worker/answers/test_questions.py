@@ -1,4 +1,4 @@
-"""What becomes of a question."""
+"""Answers of a worker to questions."""
 
 import asyncio
 from types import SimpleNamespace
@@ -39,13 +39,13 @@ ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
 
 
 def message_of(value: bytes | None, stamp_ms: float = STAMP_MS, key: bytes | None = b"alder") -> Any:
-    """A question as it comes from its topic."""
+    """Return a question as a message of its topic."""
     place = {"topic": "x.questions", "partition": 3, "offset": 5, "timestamp_type": 1}
     return SimpleNamespace(key=key, value=value, timestamp=stamp_ms, **place)
 
 
 class AskedWorker:
-    """A worker with one site that is asked questions: what it sent, and what it counted."""
+    """A worker with one site: record the answers that it sends and counts."""
 
     def __init__(self, settings: QuestionSettings | None = None) -> None:
         self.engine = Engine("alder", ENGINE)
@@ -90,11 +90,11 @@ class AskedWorker:
         while len(self.questions._waiting):
             await asyncio.sleep(0)
         await self.turns.take(lambda: None, 1.0, ("alder", "question", 0))
-        await asyncio.sleep(0.01)  # lets the broker's word about the answer come
+        await asyncio.sleep(0.01)  # lets the broker acknowledge the answer
         task.cancel()
 
     def flood(self, asked: list[AnyQuestion], after_s: float = 0.0) -> list[Any]:
-        """The answers to questions that come at once, answered `after_s` seconds later."""
+        """Return the answers to simultaneous questions, computed `after_s` seconds later."""
 
         async def flood() -> None:
             for question in asked:
@@ -113,7 +113,7 @@ class AskedWorker:
 encode = msgspec.json.encode
 
 
-def test_a_question_is_answered_on_its_own_partition() -> None:
+def test_question_answer_is_sent_to_same_partition() -> None:
     asked = AskedWorker()
     question = WaitQuestion(id="q", site="alder", cpus=8, walltime=600.0)
     asked.take(b"alder", encode(question))
@@ -123,7 +123,7 @@ def test_a_question_is_answered_on_its_own_partition() -> None:
     assert asked.metrics.registry.get_sample_value("queuecast_answer_latency_seconds_sum") == pytest.approx(0.02)
 
 
-def test_an_unknown_site_is_said_to_be_unknown() -> None:
+def test_question_for_unknown_site_returns_unknown_site() -> None:
     asked = AskedWorker()
     asked.take(b"nowhere", encode(SiteQuestion(id="q", site="nowhere")))
     ((topic, key, told, _),) = asked.sent
@@ -146,7 +146,7 @@ def test_an_unknown_site_is_said_to_be_unknown() -> None:
         (b"alder", b" " * 70_000, "too_large"),
     ],
 )
-def test_what_is_no_question_is_a_dead_letter(key: bytes, value: bytes | None, reason: str) -> None:
+def test_malformed_question_becomes_dead_letter(key: bytes, value: bytes | None, reason: str) -> None:
     asked = AskedWorker()
     asked.take(key, value)
     (topic, _, letter, _), *refusals = asked.sent
@@ -157,7 +157,9 @@ def test_what_is_no_question_is_a_dead_letter(key: bytes, value: bytes | None, r
     assert [(told.id, told.site, told.reason) for _, _, told, _ in refusals] == [("q", "alder", reason)] * readable
 
 
-def test_a_flaw_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_question_that_raises_is_answered_failed_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(*_: object) -> WaitAnswer:
         raise RuntimeError("a flaw")
 

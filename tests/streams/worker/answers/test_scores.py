@@ -1,4 +1,4 @@
-"""What people act on is scored: grid estimates and answers, by when a job like that starts."""
+"""Scores of grid estimates and answers by the start of a matching job."""
 
 import asyncio
 from functools import partial
@@ -55,12 +55,12 @@ def test_grid_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
     scores.published("s", ESTIMATES)
     came(scores, "1")
     came(scores, "2", cpus=9)
-    came(scores, "none", cpus=20)  # its shape has no estimate
+    came(scores, "none", cpus=20)  # no estimate of this shape
     came(scores, "large", cpus=99)
-    scores.published("s", {SMALL: PublishedWait(9e9, None)})  # too late for those
+    scores.published("s", {SMALL: PublishedWait(9e9, None)})  # after the estimates expired
     for job, waited_s in (("before", 9.0), ("1", 400.0), ("2", 400.0), ("none", 9.0), ("large", 9.0)):
         scores.job_dequeued(outcome(job, waited_s))
-        scores.job_dequeued(outcome(job, waited_s, actual_run_s=5.0))  # its end repeats it
+        scores.job_dequeued(outcome(job, waited_s, actual_run_s=5.0))  # the end event repeats the outcome
     [found] = scores.accuracy("s")
     assert (found.kind, found.jobs, found.mean_error_s) == ("grid", 2, (300.0 + 600.0) / 2)
     assert found.predicted_error_s == 340.0
@@ -68,10 +68,10 @@ def test_grid_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
     assert scores.accuracy("other") == []
 
 
-def test_an_answer_is_scored_by_the_job_that_was_asked_about() -> None:
+def test_answer_is_scored_by_matching_job_of_user() -> None:
     scores = AnswerScores()
     ask(scores, 50.0, user="ada")
-    ask(scores, 10.0)  # without a user
+    ask(scores, 10.0)  # has no user
     came(scores, "1", time=60.0, user="ada")
     came(scores, "2", time=60.0, user="bob")
     came(scores, "3", time=60.0, user="ada", cpus=5)
@@ -91,14 +91,14 @@ def test_regret_uses_the_estimates_of_the_other_queried_sites() -> None:
     came(scores, "1")
     came(scores, "2", cpus=5)
     ask(scores, cpus=5)
-    came(scores, "3", cpus=5)  # of no other site was it asked
+    came(scores, "3", cpus=5)  # no other site was queried
     for job in "123":
         scores.job_dequeued(outcome(job, 150.0))
     [found] = scores.accuracy("s")
     assert (found.kind, found.jobs, found.regret_s) == ("query", 2, 150.0 - 70.0)
 
 
-def test_where_there_was_no_estimate_nothing_is_scored() -> None:
+def test_missing_estimate_is_not_scored() -> None:
     scores = AnswerScores()
     ask(scores, None)
     scores.published("s", {SMALL: PublishedWait(None, None)})
@@ -107,7 +107,7 @@ def test_where_there_was_no_estimate_nothing_is_scored() -> None:
     assert scores.accuracy("s") == []
 
 
-def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_scores_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_scores, "MAX_NOTED_JOBS", 3)
     monkeypatch.setattr(answer_scores, "MAX_ANSWERS", 2)
     scores = AnswerScores()
@@ -127,7 +127,7 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(one.kind, one.jobs) for one in scores.accuracy("s")] == [("grid", 3), ("query", 1)]
 
 
-def test_prometheus_is_shown_them() -> None:
+def test_answer_scores_are_exported_to_prometheus() -> None:
     engine, scores, families = Engine("s", EngineSettings(method="median")), AnswerScores(), SiteFamilies()
     scores.published("s", ESTIMATES)
     came(scores, "1")
@@ -147,7 +147,7 @@ def test_prometheus_is_shown_them() -> None:
     assert 'queuecast_answer_bound_covered_jobs_total{bound="0.9",kind="expected",site="s"} 0.0' in shown
 
 
-def test_a_worker_scores_what_it_told_as_it_reads_events() -> None:
+def test_worker_scores_grid_estimates_while_reading_events() -> None:
     world = World()
     process = Process(world, Settings(engine=EngineSettings(method="median", shadows=(), bounds="")))
     process.scores.published("s", ESTIMATES)

@@ -1,4 +1,4 @@
-"""Who goes first on the event loop."""
+"""Priority of work on the event loop."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ def test_slices_keep_their_share_while_events_wait_or_always(always: bool, backl
     assert asyncio.run(scenario()) > 4 * 4 * SLICE_S
 
 
-def test_without_events_they_need_not_wait() -> None:
+def test_slices_without_events_run_without_pauses() -> None:
     turns = TimeSlicer()
 
     async def scenario() -> float:
@@ -84,7 +84,7 @@ def test_error_of_a_slice_reaches_only_its_caller() -> None:
 
 
 def test_take_tracks_only_the_work_without_waiting_or_errors() -> None:
-    """Where workers search for the cause of crashes, no event is processed while a slice is tracked."""
+    """While a worker isolates a crash, it processes no event during a tracked slice."""
     tracked_s, begun = [], 0.0
 
     @asynccontextmanager
@@ -113,7 +113,7 @@ def test_take_tracks_only_the_work_without_waiting_or_errors() -> None:
     assert max(tracked_s) < 3 * SLICE_S, "the share costs 20 times as much"
 
 
-def test_take_refuses_what_crashes_workers() -> None:
+def test_take_of_crashing_work_raises_crashing_work() -> None:
     @asynccontextmanager
     async def doing(site: str, what: str, number: int) -> AsyncIterator[bool]:
         yield False

@@ -1,4 +1,4 @@
-"""Questions that wait: turns of askers, bounds, and the oldest dropped first."""
+"""Pending questions: turns of clients, limits, and dropping of the oldest."""
 
 import asyncio
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ MESSAGE: Any = SimpleNamespace(timestamp=0)
 
 
 class Clock:
-    """A clock that tests set (s)."""
+    """A clock (s) that the test sets."""
 
     now = 1000.0
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 def put(waiting: WaitingQuestions, name: str, asker: str = "ada", age_s: float = 0.0) -> tuple[str, str] | None:
-    """What was dropped for a question, and why."""
+    """Return the question dropped for a new one, with the reason."""
     dropped = waiting.put(SiteQuestion(id=name, site="alder", client_id=asker), MESSAGE, age_s)
     return None if dropped is None else (dropped.waited.question.id, dropped.reason)
 
@@ -35,7 +35,7 @@ def in_order(waiting: WaitingQuestions) -> list[str]:
     return asyncio.run(take_all())
 
 
-def test_full_queue_drops_the_oldest_of_the_busiest_asker() -> None:
+def test_full_queue_drops_oldest_question_of_busiest_client() -> None:
     waiting = WaitingQuestions(4, 4, 1.0, Clock())
     assert [put(waiting, name, asker) for name, asker in (("b", "bob"), ("1", "ada"), ("2", "ada"))] == [None] * 3
     assert [put(waiting, "3"), put(waiting, "4"), put(waiting, "c", "eve")] == [None, ("1", BUSY), ("2", BUSY)]
@@ -48,7 +48,7 @@ def test_full_lane_drops_its_oldest() -> None:
     assert in_order(waiting) == ["3", "4"]
 
 
-def test_many_askers_drop_the_oldest_of_all() -> None:
+def test_full_queue_of_many_clients_drops_oldest_question() -> None:
     clock = Clock()
     waiting = WaitingQuestions(3, 3, 1.0, clock)
     dropped = []
@@ -78,7 +78,7 @@ def test_expired_questions_are_taken_out() -> None:
     assert len(waiting) == 0
 
 
-def test_asker_says_for_how_long_it_waits() -> None:
+def test_question_expires_after_wait_set_by_client() -> None:
     waiting = WaitingQuestions(10, 10, 1.0, Clock())
     patient = SiteQuestion(id="1", site="alder", wait_s=25.0)
     assert waiting.put(patient, MESSAGE, 20.0) is None
@@ -100,7 +100,7 @@ def test_age_of_messages_is_independent_of_the_brokers_clock() -> None:
         assert aged(3.0) == 3.0, "what was measured before still holds"
 
 
-def test_stamp_of_an_askers_clock_counts_for_nothing() -> None:
+def test_message_age_ignores_client_timestamps_in_future() -> None:
     clock = Clock()
     age = MessageAge(clock)
     ahead: Any = SimpleNamespace(timestamp=(clock.now + 86_400) * 1000, timestamp_type=0)
@@ -121,8 +121,8 @@ def test_age_follows_a_clock_that_was_set() -> None:
     assert last == 0.0
 
 
-def test_questions_that_lay_in_the_topic_cost_no_work() -> None:
-    """A worker that was busy reads what clients have given up: it says so at once, and answers those that came last."""
+def test_questions_expired_in_topic_are_not_computed() -> None:
+    """After a busy time, expired questions are rejected immediately and the latest are answered."""
     asked = AskedWorker()
     stamps = {"new": 10_000, **{f"old {number}": 5_000 for number in range(300)}, "last": 9_900}
 
@@ -139,7 +139,7 @@ def test_questions_that_lay_in_the_topic_cost_no_work() -> None:
 
 
 def test_overload_is_answered_in_time() -> None:
-    """190 questions a second where 50 can be worked out, while events wait all the time."""
+    """190 questions a second arrive, 50 can be answered, and events are always pending."""
     asked = AskedWorker()
     asked.turns.waiting = lambda: True
     delays: dict[str, tuple[float, bool]] = {}

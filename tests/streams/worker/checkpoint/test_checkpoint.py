@@ -1,4 +1,4 @@
-"""The order in which things become durable, and what is done when Redis or the partition goes away."""
+"""Order of durable writes, and loss of Redis or of the partition."""
 
 import asyncio
 import zlib
@@ -39,7 +39,7 @@ def a_few(world: World, site: str = "alder", partition: int = 0) -> World:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds for which is waited until a server is asked again; they pass at once."""
+    """Record the pauses (s) between attempts at a server, without sleeping."""
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -55,7 +55,7 @@ def live(world: World, **fakes: Any) -> Process:
     return process
 
 
-def test_things_become_durable_in_the_order_that_makes_them_safe() -> None:
+def test_checkpoint_writes_are_durable_in_safe_order() -> None:
     world = a_few(a_few(World()), "birch")
     live(world, now=lambda: 0.0)
     sends = ["send queuecast.predictions", "send queuecast.outcomes", "send queuecast.outcomes"]
@@ -84,7 +84,7 @@ async def taken_over(world: World, *partitions: int, **fakes: Any) -> Process:
     return process
 
 
-def test_a_checkpoint_is_due_when_pending_events_are_many_or_old() -> None:
+def test_checkpoint_is_due_when_pending_events_are_many_or_old() -> None:
     now, message = 1000.0, Mock()
     pending = PendingEvents(5, 2.0, lambda: now)
     assert (pending.due, pending.since, pending.take()) == (False, None, None)
@@ -167,7 +167,7 @@ def test_stored_sites_are_served_before_their_next_event() -> None:
         assert found == {"alder": (0, 2, 3), "cedar": (2, 2, 3)}
         await process.hand_over(0)
         assert set(process.owner) == {"cedar"} and process.owner.partitions == {2}
-        await process.take_over(0)  # what else it had is given up
+        await process.take_over(0)  # its other entries are dropped
         assert set(process.owner) == {"alder"}
 
     asyncio.run(scenario())
@@ -187,7 +187,7 @@ def test_lost_redis_entries_reset_the_histories() -> None:
     asyncio.run(scenario())
 
 
-def test_a_state_of_another_version_is_not_read() -> None:
+def test_state_of_other_version_raises_value_error() -> None:
     world = a_few(World())
     live(world)
     stored = msgspec.msgpack.decode(world.table[b"alder"], type=StoredState)
@@ -198,7 +198,7 @@ def test_a_state_of_another_version_is_not_read() -> None:
 
 
 class Renewed:
-    """An events topic that has these ends, and what was said about it; away at first."""
+    """An events topic with these end offsets that records renewed partitions; it fails at first."""
 
     def __init__(self, ends: dict[int, int], failures: int = 0) -> None:
         self.partitions: list[int] = []
@@ -218,7 +218,7 @@ class Renewed:
 
 
 def places(world: World) -> dict[str, tuple[int, int]]:
-    """The epoch and offset of each stored state."""
+    """Return the epoch and offset of each stored state."""
     return {site.decode(): decode_stored(value).position[:2] for site, value in world.table.items()}
 
 
@@ -252,7 +252,7 @@ def test_states_beyond_the_topic_end_start_a_new_epoch() -> None:
     assert events.partitions == []
 
 
-def test_the_ends_of_the_topic_are_waited_for(pauses: list[float]) -> None:
+def test_take_over_retries_until_topic_ends_are_available(pauses: list[float]) -> None:
     world = a_few(World())
     live(world)
     process = Process(world, Settings(engine=ENGINE, worker=WORKER), events=Renewed({0: 3}, failures=2))
@@ -277,7 +277,7 @@ def test_later_state_is_of_the_later_epoch_or_offset() -> None:
 
 
 class Away(MemoryStore):
-    """A Redis that is away for the first attempts at each thing."""
+    """A Redis that fails the first attempts at each operation."""
 
     def __init__(self, world: World, token: OwnershipToken, failures: int, error: Exception) -> None:
         super().__init__(world, token)
@@ -312,7 +312,7 @@ def test_unreachable_redis_is_retried_without_loss(pauses: list[float], error: E
     assert process.owner.obstacle is None
 
 
-def test_what_is_waited_for_is_told() -> None:
+def test_owner_reports_redis_obstacle_while_retrying() -> None:
     world = a_few(World())
 
     async def scenario() -> None:
@@ -325,12 +325,12 @@ def test_what_is_waited_for_is_told() -> None:
     asyncio.run(scenario())
 
 
-def test_another_error_of_redis_is_not_hidden() -> None:
+def test_redis_error_of_other_kind_is_raised() -> None:
     with pytest.raises(TypeError):
         live(a_few(World()), store=partial(Away, failures=1, error=TypeError("a bug")))
 
 
-def test_nothing_is_written_once_that_is_forbidden() -> None:
+def test_checkpoint_after_stall_writes_no_state() -> None:
     world, now = World(), 1000.0
     world.publish_events(run(generate(1, 20, 32, 0.9), 32, "alder"))
 

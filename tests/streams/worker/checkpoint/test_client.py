@@ -1,4 +1,4 @@
-"""The clients of Redis."""
+"""Clients of Redis."""
 
 import asyncio
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_closed_connection_counts_as_lost(
 
 
 @pytest.mark.parametrize("error", [AttributeError("'Node' object has no attribute 'x'"), RuntimeError("a flaw")])
-def test_a_flaw_is_not_taken_for_a_lost_connection(error: Exception) -> None:
+def test_connection_bug_is_not_reported_as_lost_connection(error: Exception) -> None:
     async def ask() -> None:
         connection: Any = connect(RedisSettings()).connection_pool.make_connection()  # type: ignore[union-attr]
 
@@ -73,7 +73,7 @@ def test_a_flaw_is_not_taken_for_a_lost_connection(error: Exception) -> None:
 def test_read_from_closed_connection_counts_as_lost(
     new_loop: Callable[[], asyncio.AbstractEventLoop], close: Callable[[Any], None], come: bytes, last: bytes
 ) -> None:
-    """`come` has come when the answer is awaited, and `last` at the moment that the connection is closed."""
+    """`come` arrives before the answer is awaited, `last` when the connection closes."""
 
     async def ask() -> None:
         client: Any = connect(RedisSettings())

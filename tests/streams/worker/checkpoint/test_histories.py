@@ -1,4 +1,4 @@
-"""A Redis that loses its last writes under a living worker: they are made good, and nothing of it shows."""
+"""Redis loses its last writes while a worker runs: the worker restores them without visible effect."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ LENGTH = 17
 
 
 class Forgetful(MemoryStore):
-    """Forgets the last `writes` writes, and what was deleted since then, when there have been `after` of them."""
+    """Lose the last `writes` writes, with their deletions, at write number `after`."""
 
     def __init__(self, world: World, token: OwnershipToken, after: int, writes: int) -> None:
         super().__init__(world, token)
@@ -64,7 +64,7 @@ class Forgetful(MemoryStore):
 
 
 def publish(world: World, together: bool) -> None:
-    """The events, or the same as a site's history, which go together."""
+    """Publish the events one by one, or as historical bundles."""
     if not together:
         return world.publish_events(EVENTS)
     told = as_history(EVENTS, predicted=20)
@@ -73,29 +73,29 @@ def publish(world: World, together: bool) -> None:
 
 
 def over(world: World, after: int = 10**9, writes: int = 1, compacted: bool = False, together: bool = False) -> Process:
-    """A worker."""
+    """Return a worker process."""
     publish(world, together)
     table = Changelog(world, compacted)
     return Process(world, SETTINGS, store=partial(Forgetful, after=after, writes=writes), table=table, events=table)
 
 
 def lived(after: int = 10**9, writes: int = 1, compacted: bool = False, together: bool = False) -> World:
-    """What a worker left behind."""
+    """Run a worker and return its world."""
     world = World()
     asyncio.run(over(world, after, writes, compacted, together).live())
     return world
 
 
 def entries(world: World) -> Any:
-    """What Redis holds, as what can be compared."""
+    """Return the entries of Redis in comparable form."""
     started = {number: (row.features.tobytes(), row.wait_s) for number, row in world.started["alder"].items()}
     return started, world.runs["alder"], world.rows["alder"]
 
 
 @pytest.mark.parametrize("writes", [1, 2, 4, 8])
 @pytest.mark.parametrize("after", [9, 20, 30])
-@pytest.mark.parametrize("together", [False, True])  # checkpoints are made in the middle of bundles too
-def test_what_a_redis_lost_under_a_living_worker_is_made_good(after: int, writes: int, together: bool) -> None:
+@pytest.mark.parametrize("together", [False, True])  # also checkpoints in the middle of bundles
+def test_lost_redis_writes_are_restored_by_running_worker(after: int, writes: int, together: bool) -> None:
     world, whole = lived(after, writes, together=together), lived(together=together)
     assert world.outputs == whole.outputs
     assert world.committed == whole.committed
@@ -114,18 +114,18 @@ def test_engines_used_for_recovery_are_freed_immediately(
         init(engine, *args, **keywords)
 
     monkeypatch.setattr(Engine, "__init__", noted)
-    caplog.set_level(logging.CRITICAL)  # it keeps errors, with the frames that they came from
+    caplog.set_level(logging.CRITICAL)  # it keeps errors with their frames
     process = over(World(), after=20, writes=4)
     gc.disable()
     try:
         asyncio.run(process.live())
         assert len(made) > 2
-        assert [engine() for engine in made] == [None] * len(made)  # the worker's own too: it has handed over
+        assert [engine() for engine in made] == [None] * len(made)  # also the worker's own engine: it handed over
     finally:
         gc.enable()
 
 
-def test_where_it_cannot_be_made_good_the_worker_ends() -> None:
+def test_unrecoverable_redis_writes_end_the_worker() -> None:
     with pytest.raises(RuntimeError, match="cannot be rebuilt"):
         lived(after=20, writes=4, compacted=True)
 

@@ -1,4 +1,4 @@
-"""The live jobs as a log: what is read back is the state at the last head that is there, whatever was written after."""
+"""Log of live jobs: a restore returns the state at the last stored head."""
 
 import random
 import zlib
@@ -24,13 +24,13 @@ Put = tuple[bytes, bytes | None]
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a short workload fills many segments and cleans them."""
+    """Shrink the segments so that a short workload fills and cleans many of them."""
     for name, value in {"TAIL_BYTES": 1500, "SEGMENT_BYTES": 1000, "SLACK_BYTES": 1000, "MIN_MOVED_BYTES": 400}.items():
         monkeypatch.setattr(f"streams.worker.checkpoint.job_log.{name}", value)
 
 
 def checkpoint(log: JobLog, engine: Engine, offset: int) -> Iterator[Put]:
-    """What a checkpoint writes, in its order."""
+    """Return the messages of a checkpoint in order."""
     cut, jobs = log.cut(engine)
     for key, segment in jobs.segments:
         yield key, encode_stored(StoredSegment(1, 0, zlib.compress(segment, 1)))
@@ -48,7 +48,7 @@ def put(table: dict[bytes, bytes], message: Put) -> None:
 
 
 class Worker:
-    """What one process writes into a changelog, and where it had come each time."""
+    """Return the changelog of one process and its progress at each checkpoint."""
 
     def __init__(self, every: bool = False) -> None:
         self.settings = EVERY if every else SMALL
@@ -81,7 +81,7 @@ def lived(seed: int, every: bool = False) -> Worker:
 
 
 def held(engine: Engine) -> tuple[object, ...]:
-    """What the log has to give back: the jobs in their order, their numbers, what methods keep of them."""
+    """Return what a restore must equal: ordered jobs, their numbers and method data."""
     live = engine.parts.live
     kept = {name: dict(one._values) for name, one in engine.methods.per_job.items()}
     jobs = [engine.encoded_job(number) for number in live.numbers.values()]
@@ -105,7 +105,7 @@ def test_crash_at_any_message_restores_the_last_head(seed: int, data: st.DataObj
     assert held(again) == worker.held[stored.offset]
 
 
-def test_segments_are_written_and_deleted_again_and_few_are_left() -> None:
+def test_job_log_deletes_old_segments_and_keeps_few() -> None:
     worker = lived(0)
     table: dict[bytes, bytes] = {}
     written = sum(value is not None and key != b"s" for key, value in worker.changelog)
@@ -118,7 +118,7 @@ def test_segments_are_written_and_deleted_again_and_few_are_left() -> None:
 
 @pytest.mark.parametrize("every", [False, True])
 def test_repeated_restores_give_the_same_records(every: bool) -> None:
-    """With each of its lives it writes segments under another name, and the log is cleaned across lives."""
+    """Each restart writes segments under a new name; cleaning covers all names."""
     worker, other = Worker(every), Engine("s", EVERY if every else SMALL)
     table: dict[bytes, bytes] = {}
     rows: dict[str, dict[int, object]] = {}
@@ -159,7 +159,7 @@ def test_repeated_restores_give_the_same_records(every: bool) -> None:
     assert lives > 5
 
 
-def test_a_site_without_a_log_is_stored_whole_once() -> None:
+def test_checkpoint_without_job_log_stores_full_state_once() -> None:
     engine, old = Engine("s", SMALL), JobLog("s")
     for event in workload(1)[:200]:
         engine.apply(event)
@@ -194,7 +194,7 @@ def test_missing_segment_is_reported_and_others_are_read(what: str) -> None:
     assert 0 < len(saved.live.jobs) <= saved.live.count
 
 
-def test_the_key_of_a_segment_is_no_sites_and_names_its_site() -> None:
+def test_segment_key_names_its_site_and_is_no_site_key() -> None:
     for site in ("ctc", "ålder", "\0", "x" * 256):
         key = segment_key(site, "0123abcd", 17)
         assert site_of(key) == site.encode() == site_of(site.encode()) and key != site.encode()
@@ -204,7 +204,7 @@ def test_the_key_of_a_segment_is_no_sites_and_names_its_site() -> None:
 
 
 def written(live: int, every: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of the checkpoints at a site with so many queued jobs, one each so many events; the first are left out."""
+    """Return the bytes of the later checkpoints, one every `every` events, with `live` queued jobs."""
     monkeypatch.undo()
     engine = Engine("s", EngineSettings(method="median", shadows=("zero",), runtimes="closest", bounds=""))
     for number in range(live):
@@ -222,13 +222,13 @@ def written(live: int, every: int, monkeypatch: pytest.MonkeyPatch) -> list[int]
 
 
 @pytest.mark.parametrize("every", [10, 100])
-def test_a_checkpoint_costs_what_has_changed_whatever_is_live(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_size_follows_changes_not_live_jobs(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (written(live, every, monkeypatch) for live in (100, 10_000))
     assert sum(many) < 3 * sum(few)
     assert max(many) < 6 * max(few)
 
 
-def test_state_that_cannot_be_decompressed_is_refused() -> None:
+def test_undecompressible_state_is_rejected() -> None:
     worker, table = lived(0), dict[bytes, bytes]()
     for message in worker.changelog:
         put(table, message)

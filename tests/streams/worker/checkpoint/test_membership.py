@@ -1,4 +1,4 @@
-"""A claim is followed by states only after the group's coordinator has confirmed the membership."""
+"""States are read only after the group coordinator confirmed the membership."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.owned_table import Retries
 
 
-def test_membership_not_confirmed_now_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unconfirmed_membership_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owned_table, "RETRY_S", (0.0, 0.0))
     failures = [GroupCoordinatorNotAvailableError(), IllegalGenerationError()]
 

@@ -1,4 +1,4 @@
-"""Slow work gets its share of the event loop, by the time that it used itself."""
+"""Slow work keeps its share of the event loop, by its own use of time."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from streams.worker.checkpoint.pacing import SHARE, TURN_S, Pacer
 
 
 class Clock:
-    """A clock that only the work and the pauses advance."""
+    """A clock that advances only with work and pauses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.slept = 1000.0, list[float]()

@@ -1,4 +1,4 @@
-"""When a process counts as one that stood still."""
+"""Detection of a stalled process."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""A worker whose sites have segments: crashes between these and their heads, segments that are lost, and those that
-nothing names."""
+"""Segments of sites: crashes between segments and heads, lost segments, orphaned segments."""
 
 import asyncio
 import zlib
@@ -60,7 +59,7 @@ def test_remaining_segments_are_those_that_the_head_names() -> None:
     assert len(writes) > 2 * world.log.count("table alder") > 20
 
 
-def test_wherever_it_dies_the_end_is_as_if_it_had_not() -> None:
+def test_crash_at_any_step_gives_same_outputs_and_state() -> None:
     undisturbed = begun()
     live(undisturbed)
     state = whole(saved_state(undisturbed.table))
@@ -74,11 +73,11 @@ def test_wherever_it_dies_the_end_is_as_if_it_had_not() -> None:
         live(world)
         assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
         assert whole(saved_state(world.table)) == state
-        assert segments(world) >= named(world)  # those that it was about to delete are deleted by the next checkpoint
+        assert segments(world) >= named(world)  # the next checkpoint deletes the remaining old segments
 
 
 def test_lost_segment_is_rebuilt_from_earlier_state_and_events() -> None:
-    """It is one that was written last: of earlier states Redis has deleted entries since."""
+    """Lose a segment written last: Redis already deleted entries of earlier states."""
     undisturbed = begun()
     live(undisturbed)
     steps = [what.replace("alder", "") for what in undisturbed.log]
@@ -112,7 +111,7 @@ def test_unrecoverable_segment_keeps_other_jobs_and_is_reported() -> None:
     assert segments(world) == named(world)
 
 
-def test_segments_that_nothing_names_are_deleted() -> None:
+def test_orphaned_segments_are_deleted() -> None:
     world = begun(80)
     live(world)
     segment = encode_stored(StoredSegment(1, 0, zlib.compress(b"")))
@@ -123,7 +122,7 @@ def test_segments_that_nothing_names_are_deleted() -> None:
     assert segments(world) == named(world)
 
 
-def test_a_site_that_is_made_anew_leaves_no_segments_of_before() -> None:
+def test_rebuilt_site_keeps_no_segments_of_before() -> None:
     world = begun(80)
     live(world)
     before = named(world)

@@ -1,4 +1,4 @@
-"""Old events that come as bundles do what they do one by one, and one that is bad costs none of the others."""
+"""Bundles of historical events: same effect as single events, and one bad event affects no other."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -30,14 +30,14 @@ LENGTH = 17
 
 
 def told() -> tuple[list[AnyEvent], list[AnyEvent]]:
-    """A site's history, of which the last jobs are predicted, and what comes after it."""
+    """Return a site's history, with predictions for its last jobs, and the events after it."""
     events = list(run(generate(3, 180, cpus=32, load=0.9), 32, "alder"))
     cut = [place for place, one in enumerate(events) if isinstance(one, Submit)][150]
     return as_history(events[:cut], predicted=50), events[cut:]
 
 
 def sent(old: Iterable[AnyEvent], rest: Iterable[AnyEvent], length: int = LENGTH) -> World:
-    """A world in which the past events go together."""
+    """Return a world with the historical events in bundles."""
     world, left = World(), iter(old)
     while part := list(islice(left, length)):
         world.publish(b"alder", bundled("alder", map(msgspec.json.encode, part)))
@@ -46,7 +46,7 @@ def sent(old: Iterable[AnyEvent], rest: Iterable[AnyEvent], length: int = LENGTH
 
 
 def learnt(world: World) -> Any:
-    """What became durable, but for offsets."""
+    """Return the durable state without offsets."""
     learnt = msgspec.msgpack.encode([world.started, world.runs, world.rows], enc_hook=lambda array: array.tobytes())
     return whole(saved_state(world.table)), learnt
 
@@ -55,7 +55,7 @@ def letters(world: World) -> Iterator[DeadLetter]:
     return (msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters"))
 
 
-def test_bundles_teach_what_their_events_teach() -> None:
+def test_bundles_train_as_their_single_events() -> None:
     old, rest = told()
     one_by_one, together = World(), sent(old, rest)
     one_by_one.publish_events([*old, *rest])
@@ -68,7 +68,7 @@ def test_bundles_teach_what_their_events_teach() -> None:
 
 
 @pytest.mark.parametrize("steps", range(3, 60, 8))
-def test_a_crash_between_bundles_changes_nothing(steps: int) -> None:
+def test_bundles_after_crash_give_same_state(steps: int) -> None:
     old, rest = told()
     whole_way, broken = sent(old, rest), sent(old, rest)
     asyncio.run(Process(whole_way, SETTINGS).live())
@@ -81,7 +81,7 @@ def test_a_crash_between_bundles_changes_nothing(steps: int) -> None:
 
 
 def as_if_not_there(world: World, old: list[AnyEvent], bad: int, rest: list[AnyEvent]) -> bool:
-    """Whether what became durable is as if there were no such event."""
+    """Check that the durable state equals the state without the event."""
     other = sent([*old[:bad], *old[bad + 1 :]], rest)
     asyncio.run(Process(other, SETTINGS).live())
     return bool(learnt(world) == learnt(other)) and said_once(world) == said_once(other)
@@ -94,7 +94,7 @@ def said_once(world: World) -> list[bytes]:
 BAD = 2 * LENGTH + 5
 
 
-def test_an_event_at_which_the_engine_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundle_event_failing_in_engine_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     old, rest = told()
     bad, apply = old[BAD], Engine.apply
 
@@ -113,7 +113,7 @@ def test_an_event_at_which_the_engine_fails_costs_itself_alone(monkeypatch: pyte
     assert as_if_not_there(world, old, BAD, rest)
 
 
-def test_an_event_on_which_workers_die_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundle_event_crashing_workers_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     old, rest = told()
     bad, apply, of = old[BAD], Engine.apply, checkpoint.SiteSnapshot.of
     doomed = set[int]()  # engines of which the state cannot be stored
@@ -169,7 +169,7 @@ LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","historical"
         ("wrong_key", LINE.replace(b"alder", b"birch") + b"}", "site 'birch' in a bundle of 'alder'"),
     ],
 )
-def test_an_event_that_cannot_be_read_costs_itself_alone(reason: str, value: bytes, said: str) -> None:
+def test_bundle_event_unreadable_is_rejected_alone(reason: str, value: bytes, said: str) -> None:
     old, rest = told()
     others = list(map(msgspec.json.encode, old[:LENGTH]))
     world = World()
@@ -185,7 +185,7 @@ def test_an_event_that_cannot_be_read_costs_itself_alone(reason: str, value: byt
     assert learnt(world) == learnt(other)
 
 
-def test_a_bundle_of_which_nothing_can_be_read_is_one_letter() -> None:
+def test_bundle_of_unreadable_events_is_one_dead_letter() -> None:
     world = World()
     world.publish(b"alder", bundled("alder", [LINE.replace(b'"v":1', b'"v":2') + b"}"] * 3))
     asyncio.run(Process(world, SETTINGS).live())
@@ -260,7 +260,7 @@ def test_loop_runs_while_bundles_are_applied_or_read_again(monkeypatch: pytest.M
     assert applied == 2 * len([*old, *rest]) and not world.said("dead-letters")
 
 
-def test_a_letter_shows_the_event_of_a_bundle_that_was_refused() -> None:
+def test_dead_letter_has_the_rejected_event_of_bundle() -> None:
     old, _ = told()
     last = max(old, key=lambda one: one.time)
     bad = Submit(site="alder", time=last.time + 1e9, job="far", historical=True, old=True)
@@ -273,7 +273,7 @@ def test_a_letter_shows_the_event_of_a_bundle_that_was_refused() -> None:
     assert msgspec.json.decode(letter.value, type=AnyEvent) == bad
 
 
-def test_a_bundle_of_nothing_is_malformed() -> None:
+def test_bundle_without_events_is_malformed() -> None:
     with pytest.raises(Unreadable) as refused:
         read_site_message(b"alder", bundled("alder", []))
     assert refused.value.reason == "malformed"

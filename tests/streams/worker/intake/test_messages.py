@@ -1,4 +1,4 @@
-"""From messages to events: what is read, and why what is not read is not."""
+"""Decoding of messages to events, and reasons for rejection."""
 
 import random
 
@@ -21,7 +21,7 @@ BEGIN = b'{"v":1,"site":"ctc","type":"submit","time":835823160.0,"job":"4711"'
 
 
 def read_event(key: bytes | None, value: bytes | None) -> AnyEvent:
-    """The one event that a message carries."""
+    """Return the single event of a message."""
     (part,) = read_site_message(key, value).parts
     return part.event
 
@@ -29,15 +29,15 @@ def read_event(key: bytes | None, value: bytes | None) -> AnyEvent:
 @pytest.mark.parametrize(
     "event", [SUBMIT, Start(site="ctc", time=1.0, job="1"), Capacity(site="ctc", time=1.0, cpus=4)]
 )
-def test_an_event_comes_back_as_it_was_sent(event: AnyEvent) -> None:
+def test_event_round_trips_through_message(event: AnyEvent) -> None:
     assert read_event(b"ctc", msgspec.json.encode(event)) == event
 
 
-def test_what_a_later_version_may_add_is_ignored() -> None:
+def test_event_with_unknown_field_is_decoded() -> None:
     assert read_event(b"ctc", BEGIN + b',"colour":{"deep":[1,2]}}').time == 835823160.0
 
 
-def test_a_site_may_have_any_name() -> None:
+def test_event_with_special_characters_in_site_is_decoded() -> None:
     event = Start(site='ä/{x}:* "', time=1.0, job="☃")
     assert read_event(event.site.encode(), msgspec.json.encode(event)) == event
 
@@ -74,7 +74,7 @@ def test_a_site_may_have_any_name() -> None:
         ("wrong_key", BEGIN.replace(b"ctc", b"kth") + b"}", "'kth'"),
     ],
 )
-def test_why_a_message_is_no_event(reason: str, value: bytes | None, said: str) -> None:
+def test_undecodable_message_raises_unreadable_with_reason(reason: str, value: bytes | None, said: str) -> None:
     with pytest.raises(Unreadable) as error:
         read_event(b"ctc", value)
     assert error.value.reason == reason
@@ -82,18 +82,18 @@ def test_why_a_message_is_no_event(reason: str, value: bytes | None, said: str) 
     assert len(error.value.detail) <= 500
 
 
-def test_a_message_without_a_key_has_the_wrong_one() -> None:
+def test_message_without_key_raises_unreadable() -> None:
     with pytest.raises(Unreadable, match="key must be its site"):
         read_event(None, BEGIN + b"}")
 
 
-def test_all_types_of_events_are_known() -> None:
+def test_event_types_equal_documented_list() -> None:
     told = "submit start end cancel hold release suspend resume alter requeue expected_start capacity heartbeat"
     assert tuple(told.split()) == EVENT_TYPES
 
 
 def mutated(value: bytes, dice: random.Random) -> bytes:
-    """A message that came to harm in one to four places."""
+    """Return a message damaged at one to four positions."""
     harmed = bytearray(value)
     for _ in range(dice.randint(1, 4)):
         place, length = dice.randrange(len(harmed) + 1), dice.randint(0, 6)
@@ -121,7 +121,7 @@ def test_mutated_message_is_an_event_or_unreadable() -> None:
     assert reasons >= {"not_json", "version", "unknown_type", "malformed", "wrong_key"}
 
 
-def test_a_dead_letter_shows_the_beginning_of_the_message() -> None:
+def test_dead_letter_has_printable_start_of_message() -> None:
     value = b"\xff\x1b[31m" + "ä".encode() * MAX_SHOWN_BYTES
     letter = dead_letter("not_json", "why", "ctc", "queuecast.events", 3, 17, value)
     assert letter.value.startswith("\\xff\\x1b[31mää")
@@ -134,7 +134,7 @@ def test_a_dead_letter_shows_the_beginning_of_the_message() -> None:
 
 @pytest.mark.parametrize("field", ["site", "job", "user", "queue", "qos"])
 @pytest.mark.parametrize("letter", ["\n", "\x00", "\x0b", "\x1c", "\x85", "\u2028", "\u2029"])
-def test_a_name_with_a_character_that_ends_lines_is_refused(field: str, letter: str) -> None:
+def test_event_with_line_break_in_name_is_rejected(field: str, letter: str) -> None:
     event = msgspec.structs.replace(Submit(site="alder", time=1.0, job="1", historical=True), **{field: f"a{letter}b"})
     encoded = msgspec.json.encode(event)
     for value in (encoded, bundled(event.site, [encoded])):

@@ -1,4 +1,4 @@
-"""Operators' changes to a site: done in the order of its events, once, and as after no crash."""
+"""Operator commands for a site: applied once, in the order of its events, also after a crash."""
 
 import asyncio
 from contextlib import suppress
@@ -46,7 +46,7 @@ def begun(jobs: int = 2) -> World:
     return world
 
 
-def test_a_forgotten_job_does_not_come_back() -> None:
+def test_forgotten_job_stays_removed_after_start_event() -> None:
     world = begun()
     send(world, ForgetJob(site="alder", time=5.0, by="ada", why="lost", job="1"), 1000.0)
     world.arrived = 0.0
@@ -58,14 +58,14 @@ def test_a_forgotten_job_does_not_come_back() -> None:
     assert live(world).operations == found.operations
 
 
-def test_a_capacity_of_the_operators_counts_until_the_sites_next() -> None:
+def test_operator_capacity_replaces_capacity_of_site() -> None:
     world = begun()
     send(world, SetCapacity(site="alder", time=1e9, by="ada", cpus=430), 1000.0)
     capacity = state_of(live(world)).capacity
     assert (capacity.cpus, capacity.time) == (430, 1.0)
 
 
-def test_a_change_for_an_unknown_site_is_a_dead_letter() -> None:
+def test_operation_for_unknown_site_becomes_dead_letter() -> None:
     world = begun()
     send(world, Rebuild(site="elm", time=1.0, by="ada"), 1000.0)
     live(world)
@@ -80,7 +80,7 @@ def rebuilt() -> World:
     return world
 
 
-def test_a_rebuilt_site_is_what_its_events_make_it() -> None:
+def test_rebuilt_site_equals_state_of_its_events() -> None:
     plain = World()
     plain.publish_events(run(generate(3, 60, cpus=32, load=0.9), 32, "alder"))
     expected, world = state_of(live(plain)), rebuilt()
@@ -94,7 +94,7 @@ def test_a_rebuilt_site_is_what_its_events_make_it() -> None:
 
 
 @pytest.mark.parametrize("steps", range(0, 400, 40))
-def test_a_crash_during_a_rebuild_changes_nothing(steps: int) -> None:
+def test_rebuild_after_crash_gives_same_state(steps: int) -> None:
     undisturbed, world = rebuilt(), rebuilt()
     live(undisturbed)
     world.steps = steps
@@ -110,7 +110,7 @@ def test_a_crash_during_a_rebuild_changes_nothing(steps: int) -> None:
     assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
 
 
-def test_a_flood_of_rebuilds_is_refused() -> None:
+def test_repeated_rebuilds_are_rejected() -> None:
     world = rebuilt()
     for number in range(3):
         send(world, Rebuild(site="alder", time=1.0, by="eve"), 1001.0 + number)
@@ -119,7 +119,7 @@ def test_a_flood_of_rebuilds_is_refused() -> None:
     assert reasons == ["rebuilt_lately"] * 3
 
 
-def test_an_operation_is_not_an_event_that_is_still_to_be_read() -> None:
+def test_operation_message_is_not_counted_as_lag() -> None:
     world = World()
     world.publish_events(list(run(generate(3, 20, cpus=32, load=0.9), 32, "alder")))
     world.publish(b"alder", msgspec.json.encode(SetCapacity(site="alder", time=1e9, by="ada", cpus=64)))

@@ -1,4 +1,4 @@
-"""Where a site lives: the partition of its key, its own topic, a place that is given back, and what was lost there."""
+"""Placement of a site: partition of its key, dedicated topic, eviction, and lost events."""
 
 import asyncio
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def live(world: World, chosen: Settings, **fakes: Any) -> Process:
 
 
 def read_back(world: World, **fakes: Any) -> SiteHandle:
-    """The one site, as a worker that comes has it."""
+    """Return the only site as a new worker loads it."""
     process = Process(world, settings(), **fakes)
 
     async def read() -> SiteHandle:
@@ -57,7 +57,7 @@ def letters(world: World) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("site", ["kth", "alder", "ä", "🌲", "x" * 64, "21"])
 @pytest.mark.parametrize("partitions", [1, 12, 48])
-def test_a_site_s_partition_is_that_of_kafka_s_own_partitioner(site: str, partitions: int) -> None:
+def test_site_partition_equals_kafka_default_partitioner(site: str, partitions: int) -> None:
     every = set(range(partitions))
     cluster = SimpleNamespace(
         topics=lambda: {"t"}, partitions_for_topic=lambda _: every, available_partitions_for_topic=lambda _: every
@@ -125,7 +125,7 @@ def test_forbidden_or_misplaced_site_takes_no_room() -> None:
         assert found == reason, (topic, site)
 
 
-def test_a_site_that_gets_a_topic_of_its_own_goes_on_there() -> None:
+def test_site_moved_to_dedicated_topic_continues_there() -> None:
     world = World()
     world.publish_events(jobs("alder", range(6)))
     live(world, settings())
@@ -161,7 +161,7 @@ def test_idle_site_is_evicted_and_again_after_a_crash() -> None:
 
 
 def test_returning_evicted_site_is_deleted_before_it_restarts() -> None:
-    """Else what is deleted of it, and when it is to expire, would be those of the site that lives."""
+    """Otherwise its deletion and expiry would affect the active site."""
     world = World()
     for day, site in ((1, "old"), (500, "new"), (1000, "old")):
         world.arrived = day * DAY_S
@@ -174,7 +174,7 @@ def test_returning_evicted_site_is_deleted_before_it_restarts() -> None:
 
 
 class Logs:
-    """The topics of events and the changelog, from the world."""
+    """The event topics and the changelog of the world."""
 
     def __init__(self, world: World, states: list[tuple[bytes, bytes]] | None = None, **ranges: Any) -> None:
         self.world, self.states, self.given = world, states or [], ranges
@@ -201,7 +201,7 @@ class Logs:
 
 
 class HistoryTable(MemoryTable):
-    """A table that remembers its changelog."""
+    """A table that records its changelog."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -214,9 +214,9 @@ class HistoryTable(MemoryTable):
 
 
 def simulated(failover: bool = False) -> tuple[World, HistoryTable, World]:
-    """A site that was processed, with events still to come, its changelog, and the same without interruption.
+    """Return a processed site with pending events, its changelog, and the uninterrupted run.
 
-    With a failover Redis is as it was some checkpoints before the last one.
+    With a failover, Redis has the state of some checkpoints before the last one.
     """
     events = list(run(generate(3, 120, 32, 0.9), 32, "alder"))
     whole, world = World(), World()
@@ -261,13 +261,13 @@ def test_unrecoverable_entries_are_a_gap_until_they_expire() -> None:
     assert told[-1] is None
     changes = sum(one != other for one, other in pairwise(told))
     assert changes == 1
-    # Whoever loads it again finds it whole, and says the same.
+    # A reload restores the full state and gives the same predictions.
     handle = read_back(world)
     assert len(handle.engine.context.history) == ENGINE.history
     assert handle.generation == 1
 
 
-def test_events_that_were_deleted_unread_are_noticed_and_told_of() -> None:
+def test_events_deleted_unread_mark_predictions_degraded() -> None:
     world, _, _ = simulated()
     before = len(world.said("predictions"))
     world.committed = {0: 300}
@@ -305,7 +305,7 @@ def test_events_deleted_while_running_are_counted_and_reported() -> None:
 
 
 def test_offsets_that_are_no_events_are_not_lost() -> None:
-    """Those of a source's transactions, of which the broker has deleted nothing."""
+    """Offsets of a transactional source; the broker has deleted no record."""
     world = World()
     world.publish_events(run(generate(3, 120, 32, 0.9), 32, "alder"))
     del world.messages[0][1::3]
@@ -314,7 +314,7 @@ def test_offsets_that_are_no_events_are_not_lost() -> None:
     assert logs.lost_events == {}
 
 
-def test_the_age_of_what_is_not_durable_is_told() -> None:
+def test_owner_age_is_age_of_oldest_non_durable_event() -> None:
     now, world = 100.0, World()
     world.publish_events(jobs("alder", range(1)))
     process = Process(world, settings(), now=lambda: now)

@@ -1,4 +1,4 @@
-"""A prior that a deployment's other sites taught comes among a site's events: whoever has these says the same."""
+"""A prior trained on other sites arrives among a site's events: all readers predict the same."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def told() -> tuple[list[AnyEvent], LoadPrior, list[AnyEvent]]:
 
 
 def replayed() -> list[Prediction]:
-    """What an engine says, without Kafka."""
+    """Return the predictions of an engine without Kafka."""
     before, prior, after = told()
     engine = Engine("alder", SETTINGS.engine)
     records = [one for event in before for one in engine.apply(event)]
@@ -57,7 +57,7 @@ def test_worker_with_sent_prior_equals_replay_after_a_crash(steps: int | None) -
     assert list(dict.fromkeys(world.said("predictions"))) == expected
 
 
-def test_a_prediction_says_that_it_rests_on_others_jobs() -> None:
+def test_prediction_by_prior_has_reason_jobs_of_other_sites() -> None:
     found, (before, _, _) = replayed(), told()
     assert {one.reason for one in found} == {"boosted: jobs of other sites"}
     later = [one for one in found if one.made_at > before[-1].time]

@@ -1,4 +1,4 @@
-"""Fields of events that no event has."""
+"""Unknown fields of events."""
 
 import logging
 
@@ -20,22 +20,22 @@ def fields_of(value: bytes) -> list[str]:
     "event",
     [Submit(site="a", time=1.0, job="1"), Start(site="a", time=1.0, job="1"), Capacity(site="a", time=1.0, cpus=1)],
 )
-def test_known_events_have_none(event: AnyEvent) -> None:
+def test_unknown_fields_of_valid_event_are_empty(event: AnyEvent) -> None:
     assert unknown_fields(event, msgspec.json.encode(event)) == []
 
 
-def test_a_misspelt_field_is_noticed() -> None:
+def test_unknown_fields_list_misspelt_names() -> None:
     assert fields_of(SUBMIT + b',"wallclock":3600,"cpus":4,"x":{"y":[1]}}') == ["wallclock", "x"]
     assert fields_of(SUBMIT + b',"' + b"z" * 300 + b'":1,"\\u001b[2J":2}') == ["z" * 64, "other"]
     assert fields_of(b'{"type":"start","site":"alder","time":1,"job":"1","walltime":5}') == ["walltime"]
 
 
-def test_a_name_that_is_no_text_is_counted_as_other() -> None:
+def test_unknown_field_of_invalid_text_counts_as_other() -> None:
     assert fields_of(SUBMIT + b',"\x9attempt":1}') == ["other"]
     assert fields_of(SUBMIT + b',"wallclock":1,"\xff":2}') == ["other"]
 
 
-def test_they_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_field_is_counted_each_time_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     counted: list[str] = []
     found = UnknownFields(counted.append)
     value = SUBMIT + b',"wallclock":3600}'
@@ -50,7 +50,7 @@ def test_they_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> N
     ]
 
 
-def test_neither_names_nor_sites_fill_the_memory() -> None:
+def test_unknown_fields_memory_is_bounded() -> None:
     counted: list[str] = []
     found = UnknownFields(counted.append)
     for number in range(MAX_SITES + 10):

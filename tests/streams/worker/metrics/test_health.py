@@ -1,4 +1,4 @@
-"""Servers that answer, that are away, and that hang."""
+"""Health checks of servers that answer, are unreachable, or hang."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from streams.worker.metrics.process_metrics import FRESH_S, Health
 
 
 class Server:
-    """Takes connections; takes each write unless it hangs."""
+    """A server that accepts connections and answers requests unless it hangs."""
 
     def __init__(self) -> None:
         self.hangs = False
@@ -39,14 +39,14 @@ class Server:
 
 @contextmanager
 def away() -> Iterator[int]:
-    """A port at which nobody listens."""
+    """Return a port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     yield port
 
 
-def test_what_answers_what_hangs_and_what_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_metrics, "PATIENCE_S", 60.0)  # for what answers, however busy the machine is
+def test_health_reports_answering_hanging_and_absent_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_metrics, "PATIENCE_S", 60.0)  # long enough on a busy machine
     now, server = 100.0, Server()
 
     async def look(nobody: int) -> None:
@@ -64,13 +64,13 @@ def test_what_answers_what_hangs_and_what_is_away(monkeypatch: pytest.MonkeyPatc
         server.hangs = True
         monkeypatch.setattr(process_metrics, "PATIENCE_S", 0.3)
         await asyncio.gather(found.look(), found.look())
-        assert (found.store, server.asked) == (None, 1)  # as it was a moment ago
+        assert (found.store, server.asked) == (None, 1)  # cached result
         now += FRESH_S + 0.1
         await asyncio.gather(found.look(), found.look())
         assert (found.store, server.asked) == ("redis: no answer within 0.3 s", 2)
-        assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"  # though it takes connections
+        assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"  # although it accepts connections
 
-        while server.open:  # the test's time-out ends this if a connection was left
+        while server.open:  # the time limit of the test fails it if a connection stays open
             await asyncio.sleep(0.01)
 
         listening.close()

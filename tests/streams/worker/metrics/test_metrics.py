@@ -1,4 +1,4 @@
-"""What Prometheus is shown is what the engines have counted."""
+"""Prometheus metrics equal the counts of the engines."""
 
 import asyncio
 import os
@@ -55,7 +55,7 @@ def showing(handles: list[SiteHandle], most_sites: int = 10) -> Metrics:
 
 
 def samples(shown: Metrics) -> Samples:
-    """By name, then by the labels' values in the order of the labels' names."""
+    """Return the samples by name, then by label values in the order of label names."""
     found: Samples = defaultdict(dict)
     for family in text_string_to_metric_families(asyncio.run(shown.page()).decode()):
         for sample in family.samples:
@@ -68,7 +68,7 @@ def alder() -> Engine:
     return engine("alder")
 
 
-def test_the_mean_errors_are_those_that_were_measured(alder: Engine) -> None:
+def test_wait_error_metrics_equal_engine_scores(alder: Engine) -> None:
     shown = samples(metrics(alder))
     for jobs, measured in (("started", alder.scores.accuracy), ("cancelled", alder.scores.cancelled)):
         for method, accuracy in measured.items():
@@ -83,8 +83,8 @@ def test_the_mean_errors_are_those_that_were_measured(alder: Engine) -> None:
     assert alder.scores.accuracy["median"].error.total != alder.scores.accuracy["zero"].error.total
 
 
-def test_later_estimates_are_measured_beside_the_first_ones(alder: Engine) -> None:
-    assert not [name for name in samples(metrics(alder)) if "reestimated" in name]  # this method makes none
+def test_reestimate_metric_has_first_and_last_errors(alder: Engine) -> None:
+    assert not [name for name in samples(metrics(alder)) if "reestimated" in name]  # this method does not re-estimate
     other = engine("birch")
     other.scores.later.add_wait(300.0, 360.0)
     other.scores.later_first.add_wait(60.0, 360.0)
@@ -101,7 +101,7 @@ def test_buckets_count_up_to_all_jobs(alder: Engine) -> None:
     assert counts[0] < counts[-1]
 
 
-def test_a_site_is_shown_as_it_is() -> None:
+def test_site_metrics_equal_engine_state() -> None:
     one = Engine("x", ENGINE)
     for event in (
         Submit(site="x", time=1.0, job="1", cpus=4),
@@ -174,7 +174,7 @@ def test_few_partitions_are_shown_and_many_are_not() -> None:
     assert shown["queuecast_partition_queued_jobs"] == {("batch", "few"): 0.0, ("gpu", "few"): 1.0}
 
 
-def test_the_weights_are_shown_by_feature(alder: Engine) -> None:
+def test_feature_weight_metric_equals_weights_by_feature(alder: Engine) -> None:
     weights = samples(metrics(alder))["queuecast_feature_weight"]
     window = alder.context.history.window.weights
     assert weights == {(name, "alder"): weight for name, weight in zip(FEATURES, window, strict=True)}
@@ -198,14 +198,14 @@ def test_bounds_are_counted_by_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert started.bounds["0.5"].held < started.bounds["0.95"].held
 
 
-def test_sites_beyond_the_bound_are_left_out_and_yet_counted() -> None:
+def test_site_labels_are_limited_and_all_sites_counted() -> None:
     shown = samples(metrics(*(engine(name, 5) for name in ("a", "b", "c")), most_sites=2))
     assert set(shown["queuecast_events_total"]) == {("a",), ("b",)}
     assert {labels[-1] for labels in shown["queuecast_wait_error_seconds_count"]} == {"a", "b"}
     assert shown["queuecast_sites"] == {(): 3}
 
 
-def test_a_site_that_left_is_no_longer_shown() -> None:
+def test_removed_site_has_no_metrics() -> None:
     handles = [SiteHandle(engine("a", 5), 0)]
     shown = showing(handles)
     assert samples(shown)["queuecast_events_total"]
@@ -213,7 +213,7 @@ def test_a_site_that_left_is_no_longer_shown() -> None:
     assert not samples(shown)["queuecast_events_total"]
 
 
-def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_metrics_count_messages_and_latency(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, now = metrics(), 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
     shown.read(1000.5)
@@ -232,7 +232,7 @@ def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["queuecast_prediction_latency_seconds_bucket"]["0.001",] == 1
 
 
-def test_late_predictions_new_topics_and_servers_are_told() -> None:
+def test_late_predictions_topics_and_servers_are_exported() -> None:
     shown = metrics()
     shown.late.inc(2)
     shown.renewed.labels("3").inc()
@@ -244,7 +244,7 @@ def test_late_predictions_new_topics_and_servers_are_told() -> None:
     assert (found["queuecast_broker_up"], found["queuecast_redis_up"]) == ({(): 1}, {(): 0})
 
 
-def test_the_lag_is_what_is_left_to_read() -> None:
+def test_lag_metric_counts_unread_messages() -> None:
     ends = {("events", 0): 100, ("events", 1): 50, ("events", 2): None, ("events", 4): 7}
     shown, freshness = metrics(), Freshness(end=ends.__getitem__)
     for partition, offset in ((0, 59), (1, 49), (2, 10), (3, 5)):
@@ -253,7 +253,7 @@ def test_the_lag_is_what_is_left_to_read() -> None:
     assert samples(shown)["queuecast_consumer_lag_messages"] == {("0",): 40, ("1",): 0}
 
 
-def test_a_message_that_waited_and_comes_last_is_no_lag() -> None:
+def test_lag_metric_after_out_of_order_message_is_zero() -> None:
     shown, freshness = metrics(), Freshness(end=lambda _: 10)
     for offset in (*range(3), *range(4, 10), 3):
         freshness.read(("events", 0), offset, 0.0)
@@ -261,7 +261,7 @@ def test_a_message_that_waited_and_comes_last_is_no_lag() -> None:
     assert samples(shown)["queuecast_consumer_lag_messages"] == {("0",): 0}
 
 
-def test_the_page_is_as_prometheus_wants_it(alder: Engine) -> None:
+def test_metrics_page_passes_promtool_check(alder: Engine) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         if os.environ.get("CI") == "true":
@@ -273,7 +273,7 @@ def test_the_page_is_as_prometheus_wants_it(alder: Engine) -> None:
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
 
 
-def test_an_engine_that_has_measured_nothing_yet_is_shown() -> None:
+def test_metrics_of_new_engine_are_zero() -> None:
     one = Engine("new", ENGINE)
     shown = samples(metrics(one))
     assert shown["queuecast_wait_error_seconds_count"]["started", "median", "new"] == Accuracy().jobs == 0
@@ -306,7 +306,7 @@ def test_other_tasks_get_their_turn_while_many_sites_are_read(alder: Engine, mon
 
 @pytest.mark.parametrize("name", ["training_cpu_seconds", "training_restarts"])
 def test_training_time_is_summed_over_processes(name: str) -> None:
-    """A total that a process begins again at 0 is a counter's: `rate` and `sum` take it as it is."""
+    """A total that restarts at 0 with the process is a counter, as `rate` and `sum` expect."""
     pages = {}
     for number, told in ((1, [2, 5]), (2, [1])):
         shown = Metrics(10)

@@ -1,7 +1,7 @@
-"""A partition is revoked at each moment at which its worker waits for anything, while its events still come.
+"""A partition is revoked at each moment at which its worker waits, while its events arrive.
 
-Its next owner goes on meanwhile. Whatever the moment, the first worker writes nothing more once it has given the
-partition up, neither of the two ends, and what comes out is as if nothing had happened.
+The next owner continues at the same time. At any moment, the first worker writes nothing after it released the
+partition, both workers keep running, and the outputs equal those of an undisturbed run.
 """
 
 import asyncio
@@ -31,8 +31,10 @@ LATER_S = 1e8
 
 
 def begun() -> World:
-    """Two sites that are stored, and events still to come: one that the engine fails at, and some that make a site
-    again from its messages and have another lose its place. There are offsets that are no events."""
+    """Return two stored sites and pending events.
+
+    The events include one that fails in the engine, a rebuild and an eviction. Some offsets hold no event.
+    """
     world = World()
     events = sorted(
         [*run(generate(3, 22, 32, 0.9), 32, "alder"), *run(generate(4, 12, 32, 0.9), 32, "birch")],
@@ -63,7 +65,7 @@ def more(world: World) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One event makes the engine fail in the middle of it, whoever applies it."""
+    """Make the engine of any worker fail in the middle of one event."""
     apply = Engine.apply
 
     def failing(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
@@ -76,9 +78,9 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class First(World):
-    """The world as the first worker sees it, whose partition is revoked after so many pauses.
+    """The world of the first worker, whose partition is revoked after a number of pauses.
 
-    `after` is what that worker changed once it had given the partition up (`free`).
+    `after` lists the changes of that worker after it released the partition (`free`).
     """
 
     def __init__(self, world: World, pauses: int) -> None:
@@ -108,7 +110,7 @@ class First(World):
 
 
 def delivered(world: World) -> list[Message]:
-    """What Kafka gives who comes; offsets are no places here."""
+    """Topics as Kafka gives them to a new owner; offsets are not list indices here."""
     return [Message(raw) for raw in world.messages[0] if raw.offset >= world.committed.get(0, 0)]
 
 
@@ -127,8 +129,11 @@ def end(world: World) -> Any:
 
 
 async def story(world: World, moment: int, seconds: float = 5.0) -> tuple[bool, list[str]]:
-    """Revoke at a moment, with so much time for a last checkpoint; gives whether it came to that, and what the first
-    worker changed afterwards."""
+    """Revoke the partition at a moment, with a limited time for the last checkpoint.
+
+    Returns:
+        True if that moment was reached, and the later changes of the first worker.
+    """
     seen = First(world, moment)
     first = Process(seen, SETTINGS)
     working = asyncio.ensure_future(taken(first, seen))
@@ -163,7 +168,7 @@ def test_revocation_at_any_await_leaves_one_active_owner(seconds: float, monkeyp
     assert moment > 90
 
 
-def test_a_partition_that_waits_holds_up_no_other() -> None:
+def test_partition_waiting_for_redis_does_not_block_others() -> None:
     class Slow(MemoryStore):
         async def write(self, site: str, *others: Any) -> None:
             if site == "alder":

@@ -1,4 +1,4 @@
-"""Sites that stay in memory over a rebalance, and all the cases in which they must be restored instead."""
+"""Sites kept in memory over a rebalance, and the cases in which they must be restored."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ class Servers:
         )
 
     def info(self, site: str) -> dict[bytes, bytes]:
-        """The fields of a site's claim."""
+        """Return the fields of a site's claim."""
         found: dict[bytes, bytes] = self.redis.data[f"queuecast:{{{site}}}:info"]
         return found
 
@@ -61,7 +61,7 @@ async def served(worker: Process, sites: int) -> None:
 
 
 async def take_on(worker: Process, *partitions: int) -> None:
-    """Take partitions over, and process all that they hold."""
+    """Take over partitions and process all their events."""
     await worker.take_over(*partitions)
     await process(worker, *partitions)
 
@@ -90,7 +90,7 @@ def run(test: Callable[[Servers], Awaitable[None]]) -> None:
 
 @pytest.fixture
 def restored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sites that were restored from Redis, in order."""
+    """Record the sites restored from Redis, in order."""
     found, load = list[str](), SiteLoader.load
 
     async def loads(self: SiteLoader, site: str, stored: object) -> object:
@@ -110,14 +110,14 @@ def test_partition_that_stays_keeps_its_engines(restored: list[str]) -> None:
         await one.take_over(0)
         await served(one, 2)
         assert {site: one.owner[site].engine for site in one.owner} == {site: before[site] for site in SITES[0]}
-        assert not one.owner._kept  # of the partition that went
+        assert not one.owner._kept  # of the revoked partition
         assert all(one.owner[site].claim == int(servers.info(site)[b"claims"]) for site in SITES[0])
 
     run(stay)
     assert restored == []
 
 
-def test_kept_site_goes_on_as_if_it_had_stayed(restored: list[str]) -> None:
+def test_kept_site_gives_same_outputs_as_without_rebalance(restored: list[str]) -> None:
     outputs = []
     for is_rebalanced in (False, True):
 
@@ -146,7 +146,7 @@ async def claimed_by_another(servers: Servers) -> None:
 
 
 async def claim_alone_by_another(servers: Servers) -> None:
-    """Another process claims a site, and dies before it does anything else."""
+    """Another process claims a site and crashes immediately."""
     for site in SITES[0]:
         await SiteStore(RedisClient(servers.redis), "queuecast").claim(site)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A site is made again after its engine has failed: as it was, wherever checkpoints fell."""
+"""A site is rebuilt after an engine failure, with the same state for any position of checkpoints."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ def settings(events: int) -> Settings:
 
 @pytest.fixture(autouse=True)
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine fails in the middle of each job of the name `bad`."""
+    """Make the engine fail in the middle of each job named `bad`."""
     apply = Engine.apply
 
     def failing(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
@@ -46,14 +46,14 @@ def submit(site: str, number: int, job: str, old: bool = False) -> Submit:
 
 
 def stored(world: World, events: int) -> Any:
-    """What becomes durable of a site with a checkpoint after so many events."""
+    """Return the durable state of a site with a checkpoint every `events` events."""
     asyncio.run(Process(world, settings(events)).live())
     ((_, head),) = heads(world.table)
     return head.offset, head.applied_parts, head.stamp, head.arrivals, head.failures, whole(saved_state(world.table))
 
 
 def with_refused_parts() -> World:
-    """A message comes every 100 s; the last part of each is no event, and the engine fails at two."""
+    """A message arrives every 100 s; the last part of each is invalid, and the engine fails at two events."""
     world = World()
     for number in range(40):
         world.arrived = 1e9 + 100.0 * number
@@ -90,7 +90,7 @@ def test_that_events_were_lost_is_not_forgotten(monkeypatch: pytest.MonkeyPatch,
 
 
 class Slow(MemoryStore):
-    """Reads no site back before it may."""
+    """A store that delays claims until the test allows them."""
 
     may: asyncio.Event
 
@@ -126,7 +126,7 @@ def test_repair_lets_others_continue_and_defers_questions(monkeypatch: pytest.Mo
             await asyncio.sleep(0)
         told = asking.answer(SiteQuestion(id="1", site="alder"))
         assert isinstance(told, NoAnswer) and told.reason == BUSY, told
-        await process.owner.take(messages[-1])  # one is passed over, and whether of alder is not known
+        await process.owner.take(messages[-1])  # one is skipped, perhaps of alder
         for _ in range(100):
             await asyncio.sleep(0)
         Slow.may.set()

@@ -1,4 +1,4 @@
-"""What a worker does with messages, and with its own death at any moment."""
+"""Processing of messages by a worker, and crashes at any moment."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ SITES = ("alder", "birch")
 
 
 def settings(events: int = 1000, **worker: Any) -> Settings:
-    """Settings with a checkpoint every so many events, and no other."""
+    """Return settings with a checkpoint only every `checkpoint` events."""
     return Settings(engine=ENGINE, worker=WorkerSettings(checkpoint_events=events, checkpoint_seconds=1e9, **worker))
 
 
@@ -39,13 +39,13 @@ def site(name: str, jobs: int) -> list[AnyEvent]:
 
 
 def by_site(world: World) -> dict[bytes | None, list[tuple[str, bytes]]]:
-    """What came out of each site, in order, once each."""
+    """Return the distinct outputs of each site, in order."""
     outputs = dict.fromkeys(world.outputs)
     return {key: [(topic, value) for topic, of, value in outputs if of == key] for _, key, _ in outputs}
 
 
 def mixed() -> World:
-    """Two sites and a few messages that are no events, in one partition."""
+    """Return two sites and a few invalid messages in one partition."""
     world = World()
     events = sorted(site("alder", 100) + site("birch", 30), key=lambda event: event.time)
     world.publish_events(events[:100])
@@ -61,13 +61,13 @@ def live(process: Process) -> None:
 
 
 def states(world: World) -> dict[bytes, tuple[int, Any]]:
-    """The sites' offsets and states, but for what was forgotten lately, which depends on when that was stored."""
+    """Return the sites' offsets and states, without recent deletions, which depend on the time of storing."""
     found = heads(world.table)
     return {site.encode(): (stored.offset, whole(saved_state(world.table, site))) for site, stored in found}
 
 
 def histories(world: World) -> dict[str, tuple[list[Any], dict[int, Any], dict[str, Any]]]:
-    """The entries that the sites' states count."""
+    """Return the entries counted by the sites' states."""
     found = {}
     for site, stored in heads(world.table):
         place = world.place(site, stored.generation)
@@ -83,7 +83,7 @@ def undisturbed() -> World:
     return world
 
 
-def test_what_goes_out_is_what_a_replay_gives(undisturbed: World) -> None:
+def test_worker_outputs_equal_replay(undisturbed: World) -> None:
     messages = [message.value for message in undisturbed.messages[0]]
     events = [msgspec.json.decode(value, type=AnyEvent) for value in messages if value not in (b"what?", None)]
     records = [msgspec.json.encode(record) for record in replay(events, ENGINE) if not hasattr(record, "rejected")]
@@ -103,7 +103,7 @@ def test_what_goes_out_is_what_a_replay_gives(undisturbed: World) -> None:
 @given(st.lists(st.integers(0, 1200), max_size=4), st.integers(1, 120), st.booleans())
 @example([0], 1, False)
 @example([50, 60, 70, 80], 10, True)
-def test_wherever_it_dies_the_end_is_as_if_it_had_not(
+def test_worker_crashes_at_any_step_give_same_outputs(
     undisturbed: World, crashes: list[int], checkpoint: int, eager: bool
 ) -> None:
     world = mixed()
@@ -121,7 +121,7 @@ def test_wherever_it_dies_the_end_is_as_if_it_had_not(
     assert world.committed == undisturbed.committed
 
 
-def test_it_dies_at_every_step_of_a_checkpoint(undisturbed: World) -> None:
+def test_worker_crash_at_each_checkpoint_step_gives_same_state(undisturbed: World) -> None:
     whole = mixed()
     live(Process(whole, settings(10), now=lambda: 0.0))
     forgotten = [run for run in range(1, 60) if run not in whole.runs["alder"]]
@@ -162,7 +162,7 @@ def test_redelivered_event_changes_and_sends_nothing(process: Process) -> None:
     assert process.world.committed == {0: 2}
 
 
-def test_messages_of_partitions_that_are_others_are_left_alone(process: Process) -> None:
+def test_messages_of_unowned_partition_are_ignored(process: Process) -> None:
     async def others() -> None:
         await process.take_over(1)
         await process.take_all(0)
@@ -247,7 +247,7 @@ def test_late_final_checkpoint_is_left_to_the_next_owner(monkeypatch: pytest.Mon
     assert len(set(world.outputs)) == 2
 
 
-def test_a_process_that_stood_still_writes_nothing_more() -> None:
+def test_stalled_process_raises_worker_stalled() -> None:
     now = 1000.0
     process = Process(a_few(World()), settings(), clock=lambda: now)
     process.pulse.check()

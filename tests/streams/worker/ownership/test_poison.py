@@ -1,4 +1,4 @@
-"""An event on which workers die, and a site whose engine fails again and again: the stream goes on."""
+"""Events that crash workers, and sites with repeated engine failures: the stream continues."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ def is_poison(event: AnyEvent) -> bool:
 
 @pytest.fixture
 def unencodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A state with the event in it cannot be stored; nothing else shows."""
+    """Make a state with the event impossible to store, without another effect."""
     of = checkpoint.SiteSnapshot.of.__func__  # type: ignore[attr-defined]
 
     def failing(kind: type, handle: Any) -> Any:
@@ -70,7 +70,7 @@ def unencodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def deaths(world: World, before_each: Callable[[], None] = lambda: None) -> int:
-    """Start workers until one lives; gives how many did not."""
+    """Start workers until one survives; return the number of crashes."""
     for died in range(20):
         before_each()
         process = Process(world, SETTINGS)
@@ -83,7 +83,7 @@ def deaths(world: World, before_each: Callable[[], None] = lambda: None) -> int:
 
 
 @pytest.mark.usefixtures("unencodable")
-def test_an_event_on_which_workers_die_is_rejected() -> None:
+def test_event_crashing_workers_is_rejected_as_poison() -> None:
     world = world_of_two()
     assert deaths(world) == 4, "anywhere, in its checkpoint of few, and twice on it"
     (letter,) = letters(world)
@@ -101,7 +101,7 @@ def test_an_event_on_which_workers_die_is_rejected() -> None:
 @pytest.mark.parametrize("slow", [False, True])
 def test_redelivery_and_other_sites_do_not_change_crash_marks(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     world, names = world_of_two(), count(1000)
-    if slow:  # so events of the other site come first each time
+    if slow:  # so events of the other site are always first
         monkeypatch.setattr(partition, "FIRST_S", 0.0)
         read_back = PartitionSites._read_back
 
@@ -112,7 +112,7 @@ def test_redelivery_and_other_sites_do_not_change_crash_marks(slow: bool, monkey
         monkeypatch.setattr(PartitionSites, "_read_back", slowly)
 
     def meanwhile() -> None:
-        """What was committed last is lost with the worker, and jobs come at the other site."""
+        """The last commit is lost with the worker, and jobs arrive at the other site."""
         world.committed.clear()
         world.publish_events([Submit(site="birch", time=events("birch")[-1].time, job=str(next(names)))])
 
@@ -122,7 +122,7 @@ def test_redelivery_and_other_sites_do_not_change_crash_marks(slow: bool, monkey
 
 
 @pytest.mark.usefixtures("unencodable")
-def test_its_site_says_that_events_are_missing() -> None:
+def test_site_of_poison_event_reports_missed_events() -> None:
     world = world_of_two()
     deaths(world)
     assert saved_state(world.table, "alder").gaps.missed_until > 0
@@ -143,7 +143,7 @@ def test_rebuild_over_a_poisonous_event_is_rejected() -> None:
 
 
 def world_of_partitions(count: int) -> World:
-    """The poisonous site in partition 0, and a site in each of the others."""
+    """Return the poisonous site in partition 0, and a site in each other partition."""
     world = World()
     for number in range(count):
         world.publish_events(events("alder" if number == 0 else f"site{number}"), number)
@@ -151,7 +151,7 @@ def world_of_partitions(count: int) -> World:
 
 
 @pytest.mark.usefixtures("unencodable")
-def test_of_many_partitions_the_event_alone_is_blamed() -> None:
+def test_poison_event_among_many_partitions_is_found() -> None:
     world = world_of_partitions(6)
     assert deaths(world) <= 6
     (letter,) = letters(world)
@@ -160,8 +160,8 @@ def test_of_many_partitions_the_event_alone_is_blamed() -> None:
 
 
 @given(st.lists(st.integers(0, 250), min_size=3, max_size=9))
-def test_ends_that_no_event_caused_blame_none(steps: list[int]) -> None:
-    """SIGKILL, wherever it hits but in the middle of an event, and errors of servers."""
+def test_crashes_without_poison_event_reject_no_event(steps: list[int]) -> None:
+    """SIGKILL at any moment outside an event, and errors of servers."""
     world = world_of_partitions(3)
     for number in steps:
         world.steps = number
@@ -214,7 +214,7 @@ def test_unreadable_poison_message_is_rejected() -> None:
         raise AssertionError("they crash for ever")
 
 
-def test_in_good_order_nothing_is_marked() -> None:
+def test_worker_without_crash_writes_no_crash_marker() -> None:
     world = world_of_two()
     assert deaths(world) == 0 and not world.marks and not letters(world)
 
@@ -226,7 +226,7 @@ def test_crash_mark_of_another_version_counts_as_a_crash() -> None:
 
 
 def failing_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """The engine of alder fails in the middle of each submission after so many."""
+    """Make the engine of alder fail in the middle of each submission after the first `count`."""
     apply = Engine.apply
 
     def failing(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
@@ -238,7 +238,7 @@ def failing_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(Engine, "apply", failing)
 
 
-def test_a_site_that_fails_again_and_again_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_site_with_repeated_failures_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     failing_after(monkeypatch, 5)
     world = world_of_two()
     for raw in world.messages[0]:
@@ -265,7 +265,7 @@ def test_a_site_that_fails_again_and_again_is_set_aside(monkeypatch: pytest.Monk
     assert [letter.reason for letter in letters(world)[later:]] == ["engine_failed"], "after a while it is tried again"
 
 
-def test_a_site_whose_events_the_engine_fails_at_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuild_with_failing_event_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     failing_after(monkeypatch, 5)
     world = world_of_two()
     world.publish(b"alder", msgspec.json.encode(Rebuild(site="alder", time=1.0, by="ada")))
@@ -273,7 +273,7 @@ def test_a_site_whose_events_the_engine_fails_at_is_not_rebuilt(monkeypatch: pyt
     assert "at the event of offset" in letters(world)[-1].detail and world.committed[0] == len(world.messages[0])
 
 
-def test_a_crash_meanwhile_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_failures_with_crash_give_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
     failing_after(monkeypatch, 20)
     states = []
     for crash in (None, 40, 90, 140):

@@ -1,4 +1,4 @@
-"""Messages keep their order within a site, sites take fair turns, and what is parked comes back."""
+"""Queues of sites: order within a site, fair turns, and parked messages."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -64,7 +64,7 @@ class Deck:
 
 
 @given(st.lists(st.tuples(st.sampled_from(SITES), st.booleans()), max_size=40), st.integers(2, 60), st.randoms())
-def test_each_site_keeps_its_order_and_each_message_comes_once(
+def test_site_queues_give_each_message_once_in_site_order(
     drawn: list[tuple[str, bool]], places: int, random: Any
 ) -> None:
     log = [message(offset, site) for offset, (site, _) in enumerate(drawn)]
@@ -104,7 +104,7 @@ def test_each_site_keeps_its_order_and_each_message_comes_once(
         assert all(one < other for one, other in pairwise(one.offset for one in done if one.key == site.encode()))
 
 
-def test_a_site_that_floods_has_no_more_turns_than_another() -> None:
+def test_flooding_site_gets_same_turns_as_other_site() -> None:
     log = [message(offset, "alder") for offset in range(100)]
     log += [message(100 + offset, "birch") for offset in range(5)]
 
@@ -116,7 +116,7 @@ def test_a_site_that_floods_has_no_more_turns_than_another() -> None:
     assert asyncio.run(scenario()) == ["alder", "birch"] * 5
 
 
-def test_turns_are_fair_by_what_messages_cost() -> None:
+def test_site_turns_are_fair_by_message_cost() -> None:
     log = [message(offset, site) for offset, site in enumerate(("alder", "birch") * 50)]
 
     async def scenario() -> list[str]:
@@ -128,7 +128,7 @@ def test_turns_are_fair_by_what_messages_cost() -> None:
     assert found.count("alder") == 2 and found.count("birch") == 20
 
 
-def test_a_site_saves_no_turns_up_while_it_has_no_messages() -> None:
+def test_idle_site_saves_no_turns() -> None:
     async def scenario() -> list[str]:
         deck = Deck([message(offset, "alder") for offset in range(50)])
         deck.put_all()
@@ -141,7 +141,7 @@ def test_a_site_saves_no_turns_up_while_it_has_no_messages() -> None:
     assert found.count("alder") == 4
 
 
-def test_a_flood_is_parked_and_others_are_held_in_memory() -> None:
+def test_flood_is_parked_and_other_sites_stay_in_memory() -> None:
     log = [message(offset, "alder") for offset in range(500)]
     log += [message(500 + offset, "birch") for offset in range(10)]
 
@@ -156,7 +156,7 @@ def test_a_flood_is_parked_and_others_are_held_in_memory() -> None:
     asyncio.run(scenario())
 
 
-def test_no_more_are_taken_while_too_many_are_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intake_pauses_while_too_many_messages_are_parked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_queues, "MAX_PARKED", 20)
 
     async def scenario() -> None:
@@ -183,7 +183,7 @@ def test_unknown_keys_come_first_if_a_new_site_needs_eviction() -> None:
     assert asyncio.run(scenario(False)) == ["alder", "stranger", "alder", "alder"]
 
 
-def test_what_waits_is_known_by_site_up_to_an_offset() -> None:
+def test_waiting_messages_are_listed_by_site_up_to_offset() -> None:
     async def scenario() -> None:
         deck = Deck([message(offset, site) for offset, site in enumerate(("alder", "birch", "alder", "stranger"))])
         deck.put_all()
@@ -194,7 +194,7 @@ def test_what_waits_is_known_by_site_up_to_an_offset() -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_what_is_forgotten_gives_its_places_back_once(taken: bool) -> None:
+def test_cleared_queues_release_places_once(taken: bool) -> None:
     async def scenario() -> None:
         deck = Deck([message(offset, site) for offset, site in enumerate(("alder", "alder", "birch"))], places=10)
         deck.put_all()
@@ -209,5 +209,5 @@ def test_what_is_forgotten_gives_its_places_back_once(taken: bool) -> None:
     asyncio.run(scenario())
 
 
-def test_a_large_message_takes_many_places() -> None:
+def test_large_message_takes_many_places() -> None:
     assert MemoryBudget.places(message(0, "alder", b"x" * 60_000)) == 121

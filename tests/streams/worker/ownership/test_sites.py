@@ -1,4 +1,4 @@
-"""The sites of a partition: each is read back once, whoever asks for it first."""
+"""Sites of a partition: each is restored once, on its first use."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from streams.worker.ownership.partition_sites import PartitionSites
 
 
 class Reading:
-    """Reads sites back when it is told to; `alder` had the latest event."""
+    """A loader that restores sites on command of the test; `alder` has the latest event."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -64,7 +64,7 @@ def test_first_use_of_a_site_restores_it_once() -> None:
     asyncio.run(with_sites(story))
 
 
-def test_no_more_are_begun_when_time_is_up() -> None:
+def test_restore_after_time_limit_starts_no_site() -> None:
     async def story(reading: Reading, sites: PartitionSites) -> None:
         reading.may_end.set()
         await sites.read_back(asyncio.Semaphore(1), seconds=-1.0)
@@ -73,7 +73,7 @@ def test_no_more_are_begun_when_time_is_up() -> None:
     asyncio.run(with_sites(story))
 
 
-def test_what_fails_ends_the_partition() -> None:
+def test_restore_error_ends_the_partition() -> None:
     async def story(reading: Reading, sites: PartitionSites) -> None:
         reading.load = AsyncMock(side_effect=ValueError("of a later version"))  # type: ignore[method-assign]
         await sites.get("elm", False)

@@ -1,4 +1,4 @@
-"""An event with a slow part delays only its own site, and the records are those of a replay."""
+"""An event with a slow part delays only its own site, and the records equal a replay."""
 
 import asyncio
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def records(events: Sequence[AnyEvent]) -> list[bytes]:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of steps of each time that areas were filled while steps can be counted."""
+    """Record the number of steps of each filling of the areas."""
     counts: list[int] = []
     fill = Areas.fill
 
@@ -71,7 +71,7 @@ def test_other_sites_are_served_during_a_slow_event(steps: list[int]) -> None:
     world.publish_events(BIRCH)
 
     asyncio.run(Process(world, SETTINGS).live())
-    assert steps == [150, 160, 160]  # each change of the areas once
+    assert steps == [150, 160, 160]  # one for each change of the areas
     found = world.said("predictions", "outcomes")
     assert set(found) == {*records(ALDER), *records(BIRCH)}
     for site, expected in (("alder", records(ALDER)), ("birch", records(BIRCH))):
@@ -79,7 +79,7 @@ def test_other_sites_are_served_during_a_slow_event(steps: list[int]) -> None:
     assert found.index(records(BIRCH)[-1]) < found.index(records(ALDER)[-1])
 
 
-def test_an_error_of_the_slow_part_is_that_of_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_part_error_rejects_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.publish_events([*ALDER[:321], *BIRCH])
 

@@ -1,4 +1,4 @@
-"""A worker that takes a partition over, and one that loses a partition while it searches for the cause of crashes."""
+"""Takeover of a partition, and loss of a partition during the isolation of a crash."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ def test_no_message_is_processed_before_membership_is_confirmed(monkeypatch: pyt
         nonlocal is_member
         process = Process(world, SETTINGS, confirm=confirm)
         await process.take_over(0)
-        is_member = False  # the group gives the worker up after its claims
+        is_member = False  # the group removes the worker after its claims
         await process.take_all()
         for _ in range(100):
             await asyncio.sleep(0)
@@ -60,7 +60,7 @@ def test_solitude_after_a_revocation_lets_others_work() -> None:
     asyncio.run(scenario())
 
 
-def test_solitude_after_a_crash_lets_nobody_work() -> None:
+def test_exclusive_work_after_error_blocks_all_work() -> None:
     async def scenario() -> None:
         exclusive = ExclusiveWork()
         exclusive.careful.add(0)

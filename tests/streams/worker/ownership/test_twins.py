@@ -1,4 +1,4 @@
-"""Two workers have one partition, and both are alive: the new owner goes on from the last state of the old one."""
+"""Two live workers have one partition: the new owner continues from the last state of the old one."""
 
 import asyncio
 from contextlib import suppress
@@ -29,7 +29,7 @@ EXPECTED = {msgspec.json.encode(record) for events in EVENTS.values() for record
 
 
 class Shared(World):
-    """A world whose changelog is read back by each worker by itself."""
+    """A world whose changelog each worker reads by itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Shared(World):
 
 
 class OwnTable(MemoryTable):
-    """The table as one worker has it: what the changelog held when it was read back, and its own writes."""
+    """The table of one worker: the changelog at the time of its restore, and its own writes."""
 
     def __init__(self, world: Shared) -> None:
         super().__init__(world)
@@ -68,7 +68,7 @@ class OwnTable(MemoryTable):
 
 
 class OwnEvents(MemoryEvents):
-    """The topics as the worker with that table reads them."""
+    """The topics of the worker with that table."""
 
     def __init__(self, world: Shared, table: OwnTable) -> None:
         super().__init__(world)
@@ -109,7 +109,7 @@ def test_new_owner_equals_replay_despite_writes_of_the_old(read_at: int, claimed
         working = asyncio.ensure_future(old_worker(old, world.delivered()))
         while (len(world.changelog) < read_at // 10 or len(world.claims) < len(EVENTS)) and not working.done():
             await asyncio.sleep(0)
-        new = process(world)  # which reads the changelog to its end now
+        new = process(world)  # the takeover reads the changelog to its end
         for _ in range(claimed_after):
             await asyncio.sleep(0)
         await new.take_over(0)
@@ -123,7 +123,7 @@ def test_new_owner_equals_replay_despite_writes_of_the_old(read_at: int, claimed
 
 
 async def third(world: Shared) -> None:
-    """Who comes after both finds a state that it can go on from, as far as any event goes."""
+    """A third worker finds a state from which it continues to the last event."""
     last = process(world)
     await last.take_over(0)
     await last.take_all(0)
@@ -135,8 +135,8 @@ async def third(world: Shared) -> None:
     await last.hand_over(0)
 
 
-def test_it_fails_where_what_came_late_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scenario above tells a worker that reads the changelog before it claims."""
+def test_twins_scenario_without_late_states_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scenario above detects a worker that reads the changelog before it claims."""
 
     async def nothing(*_: Any) -> ChangelogRecords:
         return ChangelogRecords([], -1)

@@ -1,4 +1,4 @@
-"""While a site waits for a training, all else goes on, and what comes out is what a replay gives."""
+"""While a site waits for a training, other sites continue, and the outputs equal a replay."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ GATE = threading.Event()
 
 
 class Gated(Trained):
-    """Its trainings take as long as a test wants."""
+    """A method whose trainings last until the test releases them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def test_models_come_into_force() -> None:
 
 
 async def waits(process: Process, partition: int = 0) -> None:
-    """A partition waits for a training."""
+    """Wait until a partition waits for a training."""
     owned = process.partition(partition)
     while not owned._queues.blocked:
         process.raise_error()
@@ -146,7 +146,7 @@ def test_blocked_site_is_skipped_and_limits_acknowledgement() -> None:
     assert world.committed[0] == 2 * len(submitted)
 
 
-def test_a_new_site_and_junk_are_served_while_another_site_waits() -> None:
+def test_new_site_and_junk_are_processed_during_a_training() -> None:
     world = World()
     world.publish_events(events("alder")[:120])
     world.publish_events([Submit(site="cedar", time=events("alder")[120].time, job="1")])
@@ -240,7 +240,7 @@ def test_blocked_site_holds_a_limited_number_of_messages(monkeypatch: pytest.Mon
     assert world.committed[0] == len(events("alder")) + 1
 
 
-def test_an_error_in_what_waited_stops_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_after_training_stops_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.publish_events(events("alder"))
     GATE.clear()
@@ -259,7 +259,7 @@ def test_an_error_in_what_waited_stops_the_worker(monkeypatch: pytest.MonkeyPatc
 
 
 def with_a_bundle(site: str) -> tuple[list[AnyEvent], list[AnyEvent], list[AnyEvent]]:
-    """Jobs of which some start one by one, the others in a bundle within which models are trained, and later jobs."""
+    """Return jobs that start singly, jobs that start in a bundle with trainings, and later jobs."""
     jobs = list(map(str, range(100)))
     first: list[AnyEvent] = [Submit(site=site, time=float(n), job=job, cpus=1 + n % 3) for n, job in enumerate(jobs)]
     first += [Start(site=site, time=200.0 + n, job=job) for n, job in enumerate(jobs[:8])]
@@ -269,7 +269,7 @@ def with_a_bundle(site: str) -> tuple[list[AnyEvent], list[AnyEvent], list[AnyEv
 
 
 def world_with_a_bundle() -> tuple[World, list[bytes]]:
-    """A world that has such a site, and what a replay says of it."""
+    """Return a world with such a site, and the records of its replay."""
     first, bundle, rest = with_a_bundle("alder")
     world = World()
     world.publish_events(first)
@@ -323,7 +323,7 @@ def test_partly_applied_bundle_yields_and_can_move() -> None:
         process = Process(world, settings(20))
         await process.take_over(0)
         await process.take_all()
-        for _ in range(10):  # trainings that end, until one is waited for within the bundle
+        for _ in range(10):  # release trainings until one is awaited within the bundle
             await waits(process)
             if process.owner["alder"].applied_parts:
                 break

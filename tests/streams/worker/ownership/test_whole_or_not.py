@@ -1,4 +1,4 @@
-"""An event is applied as a whole or not at all: where a method raises, the state is as before it."""
+"""An event is applied completely or not at all: if a method raises, the earlier state is kept."""
 
 import asyncio
 from typing import Any
@@ -36,13 +36,13 @@ def stored(world: World) -> Any:
 
 @pytest.mark.parametrize("checkpoint", [7, 1000])
 @pytest.mark.parametrize(("kind", "name"), CALLS)
-def test_a_method_that_raises_leaves_the_state_as_before(
+def test_raising_method_keeps_state_of_before_event(
     kind: type, name: str, checkpoint: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, failed = getattr(kind, name), [False]
 
     def raises(self: Any, job: Any, *others: Any) -> Any:
-        done = whole(self, job, *others)  # half of the event's work is done by then
+        done = whole(self, job, *others)  # half of the event's work is done
         if job.id == POISON and not failed[0]:
             failed[0] = True
             raise ZeroDivisionError("float division by zero")
@@ -67,7 +67,7 @@ def test_a_method_that_raises_leaves_the_state_as_before(
     assert world.said("predictions", "outcomes") == other.said("predictions", "outcomes")
 
 
-def test_the_events_before_it_are_applied_as_they_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_before_failure_are_reapplied_with_arrival_time(monkeypatch: pytest.MonkeyPatch) -> None:
     world, whole = World(), Engine.apply
     seen: list[tuple[AnyEvent, float | None]] = []
 
