@@ -1,4 +1,4 @@
-"""Every source keeps the contract: those built in, and those of other packages."""
+"""Contract of sources: built-in sources and sources of other packages."""
 
 import doctest
 import os
@@ -114,7 +114,7 @@ PACKAGE = '''
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package that is installed, as far as Python sees, and brings the source `bells`."""
+    """Install a fake package that provides the source `bells`."""
     names = {"bells": "queuecast_bells:Bells", "gone": "queuecast_nowhere:Gone", "place": "queuecast_bells:Place"}
     modules = {"queuecast_bells": textwrap.dedent(PACKAGE)}
     install(tmp_path / "site-packages", "queuecast-bells", "1.0", modules, {"queuecast.sources": names})
@@ -137,10 +137,10 @@ class TestSourceOfAnotherPackage(SourceContract):
         lines = ["100 1 run", "101 2 run", "noon 3 run", "130 1 end", "what", "140 3 comment", "140 4 run"]
         lines += ["150 4 end", "150 5 run", "151 2 end", "170 5"]
         path = directory / "bells.log"
-        path.write_text("\n".join(lines))  # the last line is not whole yet
+        path.write_text("\n".join(lines))  # the last line is incomplete
         return str(path)
 
-    def test_a_line_counts_when_it_is_whole(self, location: str) -> None:
+    def test_incomplete_last_line_is_read_once_complete(self, location: str) -> None:
         source = self.open(location)
         whole_lines = list(present_steps(source))[-1][1]
         assert next(source.events(whole_lines)) == (None, whole_lines)
@@ -150,7 +150,7 @@ class TestSourceOfAnotherPackage(SourceContract):
         assert event is not None and (event.kind, event.time) == ("end", 170.0)
 
 
-def test_every_source_has_its_contract_test() -> None:
+def test_registered_sources_have_contract_tests() -> None:
     tests = (path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
     tested = {name for text in tests for name in re.findall(r"\(SourceContract\):\n    name = \"(.+)\"\n", text)}
     assert set(SOURCES) <= tested
@@ -171,24 +171,24 @@ def test_sources_of_other_packages_are_found_by_name() -> None:
     ],
 )
 @pytest.mark.usefixtures("package")
-def test_a_source_that_cannot_be_had_is_an_error(name: str, message: str) -> None:
+def test_unavailable_source_raises_user_error(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         source_named(name)
 
 
-def test_a_source_is_imported_when_it_is_asked_for() -> None:
+def test_source_module_is_imported_lazily() -> None:
     code = "import sys; from streams.sources.source_registry import sources; list(sources()); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     assert "streams.sources.source_registry" in done.stdout.split()
     assert "streams.sources.swf" not in done.stdout.split()
 
 
-def test_a_cursor_that_is_no_utf8_is_refused() -> None:
+def test_cursor_with_invalid_utf8_is_rejected() -> None:
     with pytest.raises(CursorError, match="not one of this source"):
         decode_cursor(b'{"file":"\xff","inode":1,"head":""}', LinePosition)
 
 
-def test_what_is_skipped_is_told_in_one_line() -> None:
+def test_skipped_part_is_reported_in_one_line() -> None:
     assert str(SkippedPart("a.log", 7, "time", "'x'", "seconds")) == "a.log, line 7: time is 'x'; expected seconds"
     assert str(SkippedPart("http://a", None, None, "no JSON", "JSON")) == "http://a: no JSON; expected JSON"
     with pytest.raises(UserError, match=r"a\.log, line 7: 3 fields; expected 4"):
@@ -198,11 +198,11 @@ def test_what_is_skipped_is_told_in_one_line() -> None:
         Source("x")  # type: ignore[abstract]
 
 
-def test_the_example_of_the_guide() -> None:
+def test_source_guide_example_passes_doctest() -> None:
     assert doctest.testfile(str(ROOT / "docs" / "howto" / "source.md"), module_relative=False).failed == 0
 
 
-def test_the_test_of_the_guide_passes(tmp_path: Path) -> None:
+def test_source_guide_contract_test_passes(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "howto" / "source.md").read_text()
     example = re.search(r"^```pycon\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
     (shown,) = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The corpus: what each scheduler writes, and the events that it means."""
+"""Corpus of scheduler outputs with the expected events."""
 
 import msgspec
 import pytest

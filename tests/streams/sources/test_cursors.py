@@ -27,7 +27,7 @@ def kept(directory: Path, *sites: str) -> bytes | None:
         return file.cursor
 
 
-def test_a_cursor_is_there_the_next_time(tmp_path: Path) -> None:
+def test_cursor_file_restores_cursor_on_reopen(tmp_path: Path) -> None:
     directory = tmp_path / "not" / "there yet"
     cursor = b"{}\n\x00\xff\n"
     with CursorFile(directory, source("kth"), TOPIC) as file:
@@ -38,14 +38,14 @@ def test_a_cursor_is_there_the_next_time(tmp_path: Path) -> None:
     assert sorted(path.name for path in directory.iterdir()) == ["swf-ctc.lock", "swf-kth.cursor", "swf-kth.lock"]
 
 
-def test_a_person_can_read_it(tmp_path: Path) -> None:
+def test_cursor_file_is_readable_json(tmp_path: Path) -> None:
     with CursorFile(tmp_path, source("kth"), TOPIC) as file:
         file.keep(b'{"events":7}')
         expected = '{"v":1,"source":"swf","sites":["kth"],"topic":"queuecast.events 7f"}\n{"events":7}'
         assert file.path.read_text() == expected
 
 
-def test_it_is_written_now_and_then_and_at_the_end(tmp_path: Path) -> None:
+def test_cursor_file_is_written_periodically_and_on_close(tmp_path: Path) -> None:
     now = 100.0
     with CursorFile(tmp_path, source("kth"), TOPIC, clock=lambda: now) as file:
         for number in range(5):
@@ -58,7 +58,7 @@ def test_it_is_written_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     assert kept(tmp_path, "kth") == b"6"
 
 
-def test_what_is_not_new_is_not_written(tmp_path: Path) -> None:
+def test_unchanged_cursor_is_not_written(tmp_path: Path) -> None:
     with CursorFile(tmp_path, source("kth"), TOPIC, clock=lambda: 0.0) as file:
         file.keep(b"1")
         file.path.unlink()
@@ -66,7 +66,7 @@ def test_what_is_not_new_is_not_written(tmp_path: Path) -> None:
         assert not file.path.exists()
 
 
-def test_a_site_has_one_sender(tmp_path: Path) -> None:
+def test_cursor_file_in_use_raises_user_error(tmp_path: Path) -> None:
     with CursorFile(tmp_path, source("kth"), TOPIC):
         assert kept(tmp_path, "ctc") is None
         with pytest.raises(UserError, match=r"swf-kth.cursor: another process is using it"):
@@ -113,10 +113,10 @@ def test_killed_process_leaves_valid_cursor_and_no_lock(tmp_path: Path) -> None:
         (b'{"v":1,"source":"swf","sites":["kth"],"topic":"queuecast.events 8a"}\n7', "its topic is .* 8a', not .* 7f'"),
     ],
 )
-def test_a_file_that_is_not_its_own_is_an_error_and_stays(tmp_path: Path, content: bytes, message: str) -> None:
+def test_foreign_cursor_file_raises_and_stays_unchanged(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "swf-kth.cursor"
     path.write_bytes(content)
-    for _ in range(2):  # the lock is free again
+    for _ in range(2):  # the lock is released
         with pytest.raises(
             UserError, match=rf"swf-kth.cursor: {message}.*; remove the file to send from the beginning"
         ):
@@ -133,7 +133,7 @@ def test_any_site_has_a_name_for_its_file(tmp_path: Path) -> None:
     assert kept(tmp_path, "ö" * 256) is None
 
 
-def test_a_directory_that_cannot_be_had_is_an_error(tmp_path: Path) -> None:
+def test_cursor_directory_not_creatable_raises_os_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         kept(tmp_path / "file", "kth")

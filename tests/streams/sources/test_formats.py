@@ -1,4 +1,4 @@
-"""A file's format is told by its beginning."""
+"""Detection of a file's format by its first bytes."""
 
 import gzip
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.support.traces import HEADER, made_trace, swf_line
     ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
-def test_a_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
+def test_swf_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
     path = tmp_path / "a file of any name"
     path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
     assert format_of(path).name == "swf"
@@ -48,7 +48,7 @@ def test_a_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
         (b"id,queued at\r\n1,2\n", "columns are those of no known data set: id, queued at; map them with --map FILE"),
     ],
 )
-def test_what_it_looks_like_is_told(tmp_path: Path, content: bytes, why: str) -> None:
+def test_unsupported_format_error_names_likely_kind(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "what"
     path.write_bytes(content)
     with pytest.raises(UnknownFormat, match=f"what: .*{why}"):
@@ -58,9 +58,9 @@ def test_what_it_looks_like_is_told(tmp_path: Path, content: bytes, why: str) ->
 @pytest.mark.parametrize(
     "members", [["[Content_Types].xml", "xl/workbook.xml"], ["mimetype", "content.xml"], ["xl/workbook.xml"], []]
 )
-def test_a_workbook_is_to_be_exported_and_not_unzipped(tmp_path: Path, members: list[str]) -> None:
+def test_workbook_error_advises_csv_export(tmp_path: Path, members: list[str]) -> None:
     path = tmp_path / "jobs.xlsx"
-    path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(100))  # before 2007
+    path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(100))  # format before Excel 2007
     if members:
         with ZipFile(path, "w") as book:
             for name in members:
@@ -72,26 +72,26 @@ def test_a_workbook_is_to_be_exported_and_not_unzipped(tmp_path: Path, members: 
 
 
 @pytest.mark.parametrize("content", [b"1 2 3\n", b"\x00" * 100_000])
-def test_what_nothing_reads_is_told(tmp_path: Path, content: bytes) -> None:
+def test_unknown_format_error_lists_formats(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "what"
     path.write_bytes(content)
     with pytest.raises(UnknownFormat, match=r"what: the format is not recognised; there are: .*swf.*--format NAME"):
         format_of(path)
 
 
-def test_the_head_of_a_file_is_bounded(tmp_path: Path) -> None:
+def test_head_of_compressed_file_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(b"0" * 10 * HEAD_BYTES))
     assert head_of(path) == b"0" * HEAD_BYTES
     assert head_of(made_trace(tmp_path / "small.swf", 3)) == (tmp_path / "small.swf").read_bytes()
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_format_of_missing_file_raises_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"gone: cannot be read: No such file"):
         format_of(tmp_path / "gone")
 
 
-def test_a_folder_is_told_by_the_first_file_that_is_recognised(tmp_path: Path) -> None:
+def test_directory_format_is_that_of_first_recognised_file(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormat, match="no file in it is recognised; name their format with --format NAME"):
         format_of(tmp_path)
     (tmp_path / ".hidden").write_text(swf_line(1))
@@ -103,7 +103,7 @@ def test_a_folder_is_told_by_the_first_file_that_is_recognised(tmp_path: Path) -
         assert log.jobs == 1 and log.site == tmp_path.name and report.files[0].events == 2
 
 
-def test_a_mark_of_the_bytes_order_and_blank_lines_hide_nothing(tmp_path: Path) -> None:
+def test_byte_order_mark_and_blank_lines_are_skipped(tmp_path: Path) -> None:
     log = pbs.ENDED.encode()
     rows = b"JobID|State|Submit|Start|End\n1|COMPLETED|2026-01-02T12:00:00|2026-01-02T12:01:00|2026-01-02T12:02:00\n"
     for name, text in (("pbs", b"\xef\xbb\xbf" + log), ("slurm", b"\r\n\n" + rows), ("slurm", b"\xef\xbb\xbf" + rows)):
@@ -113,7 +113,7 @@ def test_a_mark_of_the_bytes_order_and_blank_lines_hide_nothing(tmp_path: Path) 
             assert (report.files[0].format, found.jobs, report.skipped) == (name, 1, {})
 
 
-def test_what_looks_like_a_table_and_is_none_is_told(tmp_path: Path) -> None:
+def test_malformed_csv_raises_unknown_format(tmp_path: Path) -> None:
     path = tmp_path / "what"
     path.write_bytes(b"a,b,c,\rd,e\x00\n")
     with pytest.raises(UnknownFormat, match="not recognised"):

@@ -1,4 +1,4 @@
-"""A source that runs: what is counted of it, its options, and its metrics over HTTP."""
+"""A running source: its counters, options and HTTP metrics."""
 
 import urllib.request
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from streams.sources.source_registry import options_for
 
 
 class Made(Source):
-    """Two events; says what it reads and calls."""
+    """A source of two events with counters of records and calls."""
 
     name = "made"
     sites = ("here",)
@@ -42,7 +42,7 @@ class Made(Source):
         yield Start(site="here", time=160.0, job="7"), b"2"
 
 
-def test_options_have_the_types_that_the_source_says() -> None:
+def test_source_options_are_converted_to_declared_types() -> None:
     assert options_for(Made, ["pause_s=2", "zone=UTC"]) == {"pause_s": 2.0, "zone": "UTC"}
     with pytest.raises(UserError, match="the options of made are: pause_s, zone"):
         options_for(Made, ["speed=2"])
@@ -50,7 +50,7 @@ def test_options_have_the_types_that_the_source_says() -> None:
         options_for(Made, ["pause_s=soon"])
 
 
-def test_what_is_read_sent_and_skipped_is_counted_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_counts_and_reports_source_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     def send_all(_: Settings, steps: Iterator[OutgoingEvent], on_sent: object, *rest: object) -> None:
         for step in steps:
             on_sent(step.event)
@@ -88,11 +88,11 @@ def test_what_is_read_sent_and_skipped_is_counted_and_told(monkeypatch: pytest.M
     assert values[prefix + "last_call_seconds", "squeue"] == 0.25
 
 
-def test_its_metrics_are_served() -> None:
+def test_source_metrics_are_served_and_checked() -> None:
     watch, port = Watch(lambda _: None), free_port()
     end = serve_metrics(watch, "127.0.0.1", port)
     try:
-        assert check_source(f"127.0.0.1:{port}").state == "warn"  # it has not begun
+        assert check_source(f"127.0.0.1:{port}").state == "warn"  # the source has not started
         watch.source = Made("x")
         found = check_source(f"127.0.0.1:{port}")
         assert found.found == f"127.0.0.1:{port}: 5 records, the last 0s ago; 4 calls of 0.50 s each, 1 failed"

@@ -21,7 +21,7 @@ from streams.worker.intake.messages import MAX_MESSAGE_BYTES, read_site_message
 
 
 class Sent:
-    """A message on its way."""
+    """Fake future of a sent message."""
 
     def __init__(self, error: KafkaError | None = None) -> None:
         self.is_done, self._error = False, error
@@ -33,7 +33,7 @@ class Sent:
 
 
 class Broker:
-    """A producer that accepts messages when it is asked how they are."""
+    """Fake producer; a message is accepted once its future is queried."""
 
     def __init__(self, refuse: int | None = None) -> None:
         self.messages: list[tuple[str, bytes, dict[str, Any]]] = []
@@ -64,7 +64,7 @@ def some(count: int) -> Iterator[AnyEvent]:
         yield kind(site=f"s{number % 4 // 2}", time=float(number), job=str(number // 2))
 
 
-def test_messages_are_keyed_by_site_and_hold_the_event() -> None:
+def test_messages_are_keyed_by_site_and_contain_event() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
     event = Submit(site="möhre", time=5.0, job="1", user="ada")
@@ -88,7 +88,7 @@ def test_publisher_limits_pending_and_counts_accepted_events() -> None:
     assert broker.underway == 0
 
 
-def test_what_is_done_is_settled_before_there_is_need() -> None:
+def test_publisher_full_buffer_counts_acknowledged_events() -> None:
     broker = Broker(refuse=3)
     publisher = Publisher(broker, "events", underway=1000)
     for event in some(10):
@@ -100,7 +100,7 @@ def test_what_is_done_is_settled_before_there_is_need() -> None:
     assert sum(publisher.events.values()) == 3
 
 
-def test_publisher_refused_event_raises_and_is_not_counted() -> None:
+def test_publisher_rejected_event_raises_and_is_not_counted() -> None:
     publisher = Publisher(Broker(refuse=3), "events", underway=0)
     with pytest.raises(KafkaTimeoutError):
         for event in some(10):
@@ -117,7 +117,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 def published(broker: Broker, steps: Iterable[OutgoingEvent], stop: Stop | None = None) -> int:
-    """Publish; gives how many events were accepted, by whatever error it ends."""
+    """Publish; return the number of accepted events, and store it in the broker on errors."""
     accepted: list[int] = []
     try:
         publish(Settings(), steps, lambda _: None, lambda found, _: accepted.append(sum(found.events.values())), stop)
@@ -137,7 +137,7 @@ def test_publisher_interrupt_sends_and_reports_pending_events(broker: Broker) ->
     assert (broker.flushed, broker.underway, broker.closed) == (1, 0, True)
 
 
-def test_a_feed_sends_everything(broker: Broker) -> None:
+def test_publish_sends_all_events(broker: Broker) -> None:
     handed: list[AnyEvent] = []
     told: list[dict[str, int]] = []
     publish(Settings(), map(OutgoingEvent, some(10)), handed.append, lambda found, _: told.append(found.events))
@@ -146,7 +146,7 @@ def test_a_feed_sends_everything(broker: Broker) -> None:
     assert {topic for topic, *_ in broker.messages} == {"queuecast.events"}
 
 
-def test_a_broker_that_gives_up_is_an_error(broker: Broker) -> None:
+def test_publish_broker_timeout_raises_user_error(broker: Broker) -> None:
     broker.refuse = 4
     with pytest.raises(UserError, match=r"kafka at 127.0.0.1:9092: events were not accepted within 30 s"):
         published(broker, map(OutgoingEvent, some(10)))
@@ -155,7 +155,7 @@ def test_a_broker_that_gives_up_is_an_error(broker: Broker) -> None:
 
 
 class Counting(Source):
-    """Events numbered from 0; a live one goes on for ever, with nothing to tell after `events`."""
+    """A source of numbered events; a live one continues with empty steps after the last event."""
 
     name = "counting"
     sites = ("s",)
@@ -178,11 +178,11 @@ class Counting(Source):
 
 @pytest.fixture
 def file(tmp_path: Path) -> CursorFile:
-    """A file that is written whenever a cursor is kept."""
+    """Return a cursor file that writes each kept cursor."""
     return CursorFile(tmp_path, Counting(0), "events", clock=count(0, 10).__next__)
 
 
-def test_a_cursor_is_kept_when_all_before_it_are_acknowledged(file: CursorFile) -> None:
+def test_cursor_is_kept_once_previous_events_are_acknowledged(file: CursorFile) -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
     steps = from_source(Counting(3, live=True), file)
@@ -197,11 +197,11 @@ def test_a_cursor_is_kept_when_all_before_it_are_acknowledged(file: CursorFile) 
         assert (file.cursor, publisher.events) == (b"3", {"s": 3})
 
 
-def test_a_failed_send_leaves_the_cursor_before_it(broker: Broker, file: CursorFile) -> None:
+def test_failed_send_keeps_previous_cursor(broker: Broker, file: CursorFile) -> None:
     broker.refuse = 4
     with pytest.raises(UserError, match="not accepted"), file:
         published(broker, from_source(Counting(10), file))
-    assert len(broker.sent) == 10  # those behind it were on their way, and may have been accepted
+    assert len(broker.sent) == 10  # later events were already sent and may be accepted
     assert file.cursor == b"4"
     with file:
         assert file.cursor == b"4"
@@ -210,7 +210,7 @@ def test_a_failed_send_leaves_the_cursor_before_it(broker: Broker, file: CursorF
     assert file.cursor == b"10"
 
 
-def test_an_event_without_a_cursor_leaves_the_one_before_it(broker: Broker, file: CursorFile) -> None:
+def test_event_missing_cursor_keeps_previous_cursor(broker: Broker, file: CursorFile) -> None:
     with file:
         steps = list(from_source(Counting(3), file))
         assert published(broker, [*steps, steps[-1]._replace(cursor=None)]) == 4
@@ -230,7 +230,7 @@ def test_publisher_oversized_cursor_stops_before_saving(broker: Broker, file: Cu
     assert file.cursor is None or len(file.cursor) == MAX_CURSOR_BYTES
 
 
-def test_a_live_source_that_has_nothing_to_tell_can_be_stopped(broker: Broker, file: CursorFile) -> None:
+def test_idle_live_source_stops_on_sigterm(broker: Broker, file: CursorFile) -> None:
     def steps() -> Iterator[OutgoingEvent]:
         for number, step in enumerate(from_source(Counting(5, live=True), file)):
             yield step
@@ -246,7 +246,7 @@ def test_a_live_source_that_has_nothing_to_tell_can_be_stopped(broker: Broker, f
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_ctrl_c_stops_in_good_order_once(broker: Broker, file: CursorFile) -> None:
+def test_first_sigint_stops_gracefully_and_second_interrupts(broker: Broker, file: CursorFile) -> None:
     def steps() -> Iterator[OutgoingEvent]:
         for number, step in enumerate(from_source(Counting(5, live=True), file)):
             yield step
@@ -262,7 +262,7 @@ def test_ctrl_c_stops_in_good_order_once(broker: Broker, file: CursorFile) -> No
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_cursor_of_another_input_is_told_with_its_file(broker: Broker, file: CursorFile) -> None:
+def test_cursor_of_other_input_error_names_cursor_file(broker: Broker, file: CursorFile) -> None:
     with file:
         file.keep(b"7")
         with pytest.raises(UserError, match=r"no such place \(.*counting-s.cursor: remove the file to send from the"):
@@ -289,7 +289,7 @@ def test_publisher_bundles_historical_events() -> None:
     assert publisher.events == publisher.jobs == {"s": 601}
 
 
-def test_no_more_go_together_than_a_worker_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publisher_batches_stay_within_worker_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "MAX_EVENTS", 3)
     broker = Broker()
     publisher = Publisher(broker, "events")
@@ -317,7 +317,7 @@ def test_publisher_saves_cursor_after_bundle_is_accepted() -> None:
     assert file.cursors == [b"1", b"2"]
 
 
-def test_sites_do_not_go_together() -> None:
+def test_publisher_bundles_are_split_by_site() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
     for event in some(8):
@@ -327,7 +327,7 @@ def test_sites_do_not_go_together() -> None:
 
 
 class Kept:
-    """Notes which cursors are kept."""
+    """Record the kept cursors."""
 
     def __init__(self) -> None:
         self.cursors: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Heartbeats of silent sites, of recorded logs and of live sources."""
+"""Heartbeats of silent sites in recorded logs and live sources."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -59,13 +59,13 @@ def test_recorded_heartbeats_are_not_repeated() -> None:
     assert filled(once) == once
 
 
-def test_zero_interval_adds_nothing() -> None:
+def test_zero_heartbeat_interval_adds_no_events() -> None:
     assert beats_in(filled([submit("1", 0.0), cancel("1", 3000.0)], 0.0)) == []
 
 
 @given(st.lists(st.floats(1.0, 1e5), min_size=2, max_size=6), st.integers(0, 5), st.floats(1.0, 1e5))
 def test_heartbeats_up_to_a_time_depend_on_the_past_only(gaps: list[float], place: int, other_s: float) -> None:
-    """The next event comes at another time: until the sooner one, the heartbeats are the same."""
+    """If the next event moves, heartbeats before the earlier of its two times stay equal."""
     times = [sum(gaps[:number]) for number in range(len(gaps))]
     events: list[AnyEvent] = [submit(str(number), time) for number, time in enumerate(times)]
     place = min(place, len(events) - 1)
@@ -93,7 +93,7 @@ def test_read_log_adds_heartbeats_on_request_only(tmp_path: Path) -> None:
 
 
 class Quiet(Source):
-    """Yields an event, then polls: each poll ends a minute after the one before it."""
+    """A source of one event, followed by polls one minute apart."""
 
     name = "quiet"
     live = True
@@ -119,11 +119,11 @@ def test_live_source_sends_heartbeats_after_silence() -> None:
     assert live(Quiet(12)) == [1300.0, 1600.0]
 
 
-def test_source_that_cannot_state_its_progress_sends_none() -> None:
+def test_source_missing_read_time_sends_no_heartbeats() -> None:
     assert live(Quiet(50, knows=False)) == []
 
 
-def test_live_source_without_interval_sends_none() -> None:
+def test_live_source_with_zero_interval_sends_no_heartbeats() -> None:
     assert live(Quiet(50), 0.0) == []
 
 

@@ -27,7 +27,7 @@ def events(tmp_path: Path, text: str) -> list[AnyEvent]:
     return list(events_of(read(tmp_path, text), "s"))
 
 
-def test_a_line_is_a_job(tmp_path: Path) -> None:
+def test_swf_line_becomes_job(tmp_path: Path) -> None:
     (job,) = read(tmp_path, LINE).jobs
     assert (job.number, job.submit, job.wait, job.run) == (17, 100.5, 60.0, 3600.0)
     assert (job.allocated, job.requested, job.walltime, job.requested_memory) == (8, 16, 7200.0, 512.0)
@@ -35,7 +35,7 @@ def test_a_line_is_a_job(tmp_path: Path) -> None:
     assert job.started
 
 
-def test_a_job_becomes_its_events(tmp_path: Path) -> None:
+def test_swf_job_becomes_submit_start_end(tmp_path: Path) -> None:
     assert events(tmp_path, HEADER + LINE) == [
         Capacity(site="s", time=835823260.5, cpus=64, nodes=16),
         Submit(
@@ -55,7 +55,7 @@ def test_a_job_becomes_its_events(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:
+def test_unknown_fields_are_omitted(tmp_path: Path) -> None:
     submit, start, end = events(tmp_path, "1 5 0 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1\n")
     assert submit == Submit(site="s", time=5.0, job="1", cpus=1)
     assert start == Start(site="s", time=5.0, job="1")
@@ -63,13 +63,13 @@ def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", [0, -1])
-def test_a_job_cancelled_in_the_queue_never_starts(tmp_path: Path, run: int) -> None:
+def test_job_cancelled_while_pending_emits_no_start(tmp_path: Path, run: int) -> None:
     submit, cancel = events(tmp_path, swf_line(1, 10, 30, run, status=5))
     assert isinstance(submit, Submit)
     assert cancel == Cancel(site="s", time=40.0, job="1")
 
 
-def test_a_running_job_can_be_cancelled_too(tmp_path: Path) -> None:
+def test_cancelled_running_job_emits_end(tmp_path: Path) -> None:
     assert [event.kind for event in events(tmp_path, swf_line(1, 10, 30, 5, status=5))] == ["submit", "start", "end"]
 
 
@@ -80,7 +80,7 @@ def test_swf_sorts_jobs_and_counts_missing_waits(tmp_path: Path) -> None:
     assert trace.begin == 20.0
 
 
-def test_gzip_is_known_by_its_bytes(tmp_path: Path) -> None:
+def test_gzip_trace_is_recognised_by_content(tmp_path: Path) -> None:
     plain, zipped = tmp_path / "plain.swf.gz", tmp_path / "zipped.swf"
     plain.write_text(LINE)
     zipped.write_bytes(gzip.compress(LINE.encode()))
@@ -88,20 +88,20 @@ def test_gzip_is_known_by_its_bytes(tmp_path: Path) -> None:
     assert (plain.name, read_swf(plain).site, read_swf(zipped).site) == ("plain.swf.gz", "plain", "zipped")
 
 
-def test_a_gzip_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
+def test_truncated_gzip_file_raises_user_error(tmp_path: Path) -> None:
     whole = gzip.compress("".join(swf_line(number, number * 7) for number in range(2000)).encode())
     with pytest.raises(UserError, match=r"site.swf: cannot be read: the zipped file is broken or cut short"):
         read(tmp_path, whole[: len(whole) // 2])
 
 
-def test_a_gzip_file_with_broken_bytes_is_an_error(tmp_path: Path) -> None:
+def test_corrupt_gzip_file_raises_user_error(tmp_path: Path) -> None:
     whole = bytearray(gzip.compress("".join(swf_line(number, number * 7) for number in range(2000)).encode()))
-    for place in (10, len(whole) // 2, len(whole) - 8):  # no such block, no such symbols, another checksum
+    for place in (10, len(whole) // 2, len(whole) - 8):  # invalid block, invalid symbols, wrong checksum
         with pytest.raises(UserError, match=r"site.swf(: cannot be read: the zipped|, line)"):
             read(tmp_path, bytes(whole[:place]) + bytes(255 - byte for byte in whole[place:]))
 
 
-def test_bytes_that_are_no_text_are_tolerated_in_the_header(tmp_path: Path) -> None:
+def test_header_with_invalid_utf8_is_read(tmp_path: Path) -> None:
     trace = read(tmp_path, b"; Computer: Universit\xe4t\xff\n; MaxProcs: 12\n" + LINE.encode())
     assert (trace.cpus, len(trace.jobs)) == (12, 1)
 
@@ -122,7 +122,7 @@ def test_bytes_that_are_no_text_are_tolerated_in_the_header(tmp_path: Path) -> N
         (swf_line(1, wait=-1), r"no job"),
     ],
 )
-def test_an_error_says_where_it_is_and_what_was_expected(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_line_error_names_file_and_expected_value(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         read(tmp_path, text)
     assert str(tmp_path / "site.swf") in str(error.value)
@@ -135,19 +135,19 @@ def test_swf_without_valid_line_reports_first_error(tmp_path: Path) -> None:
         read_swf(path, lambda part: None)
 
 
-def test_a_long_field_is_shown_in_part(tmp_path: Path) -> None:
+def test_error_shows_long_field_truncated(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         read(tmp_path, LINE.replace("3600", "9" * 5000 + "x"))
     assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize("name", ["missing.swf", "."])
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, name: str) -> None:
+def test_unreadable_file_raises_user_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         read_swf(tmp_path / name)
 
 
-def test_broken_lines_are_reported_and_left_out_where_wanted(tmp_path: Path) -> None:
+def test_invalid_lines_are_reported_and_skipped_on_request(tmp_path: Path) -> None:
     path = tmp_path / "t.swf"
     skipped: list[SkippedPart] = []
     path.write_text(LINE + "what\n" + LINE.replace("60", "x") + swf_line(5, 900))
@@ -163,7 +163,7 @@ def test_broken_lines_are_reported_and_left_out_where_wanted(tmp_path: Path) -> 
     ("entry", "cpus"),
     [("338 (batch; 512 total)", 338), ("-1", 0), ("many", 0), ("nan", 0), ("inf", 0), ("", 0)],
 )
-def test_the_size_is_read_from_the_header_where_it_is_there(tmp_path: Path, entry: str, cpus: int) -> None:
+def test_header_entries_set_machine_size(tmp_path: Path, entry: str, cpus: int) -> None:
     trace = read(
         tmp_path, f"; MaxProcs: {entry}\n; MaxNodes: {entry}\n; UnixStartTime: {entry}\n; MaxProcs: 9\n" + LINE
     )
@@ -171,7 +171,7 @@ def test_the_size_is_read_from_the_header_where_it_is_there(tmp_path: Path, entr
     assert isinstance(next(events_of(trace, "s")), Capacity if cpus else Submit)
 
 
-def test_a_source_gives_the_events_of_its_trace(tmp_path: Path) -> None:
+def test_swf_source_yields_events_of_trace(tmp_path: Path) -> None:
     path = made_trace(tmp_path / "made.swf")
     source = SwfSource(str(path))
     assert (source.sites, source.live) == (("made",), False)
@@ -181,7 +181,7 @@ def test_a_source_gives_the_events_of_its_trace(tmp_path: Path) -> None:
         SwfSource(str(path), "")
 
 
-def test_a_cursor_is_of_one_trace_and_of_one_part_of_it(tmp_path: Path) -> None:
+def test_cursor_of_other_trace_is_rejected(tmp_path: Path) -> None:
     path = made_trace(tmp_path / "made.swf")
     source = SwfSource(str(path))
     (_, cursor), *rest = source.events()
@@ -195,7 +195,7 @@ def test_a_cursor_is_of_one_trace_and_of_one_part_of_it(tmp_path: Path) -> None:
             next(SwfSource(str(other)).events(cursor))
 
 
-def test_a_made_trace_reads(tmp_path: Path) -> None:
+def test_synthetic_trace_is_read(tmp_path: Path) -> None:
     trace = read_swf(made_trace(tmp_path / "made.swf"))
     assert len(trace.jobs) + trace.without_wait == 400
     assert 0 < trace.without_wait < 60
@@ -203,7 +203,7 @@ def test_a_made_trace_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.trace
-def test_a_real_trace_reads() -> None:
+def test_real_trace_is_read() -> None:
     trace = read_swf(trace_path("KTH"))
     assert (len(trace.jobs), trace.start, trace.cpus) == (28476, 843480031.0, 100)
     assert sum(1 for _ in events_of(trace, "kth")) == 1 + sum(3 if job.started else 2 for job in trace.jobs)
@@ -223,7 +223,7 @@ def test_swf_extra_columns_are_counted(tmp_path: Path) -> None:
     assert SwfSource.recognises(path.read_bytes())
 
 
-def test_a_further_column_may_have_the_size(tmp_path: Path) -> None:
+def test_frontier_extra_column_sets_cpus_and_nodes(tmp_path: Path) -> None:
     line = "7 10 5 60 589824 -1 -1 4 600 -1 1 3 1 -1 2 -1 -1 -1 20000 500 frontier:excl:2500x112\n"
     submit, start, _ = events(tmp_path, line)
     assert isinstance(submit, Submit)
@@ -232,7 +232,7 @@ def test_a_further_column_may_have_the_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["0x112", "16x0", "999999x9999"])
-def test_a_further_column_that_is_no_size_overwrites_nothing(tmp_path: Path, size: str) -> None:
+def test_invalid_extra_column_keeps_standard_fields(tmp_path: Path, size: str) -> None:
     submit, start, _ = events(tmp_path, f"7 10 5 60 8 -1 -1 4 600 -1 1 3 1 -1 2 -1 -1 -1 a:b:{size}\n")
     assert isinstance(submit, Submit)
     assert isinstance(start, Start)
@@ -247,7 +247,7 @@ def test_swf_duplicate_line_without_header_counts_once(tmp_path: Path) -> None:
         assert [event.time for event in log.events()][-2:] == [10.5, 3610.75]
 
 
-def test_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
+def test_swf_trace_from_pipe_is_read(tmp_path: Path) -> None:
     trace, pipe = made_trace(tmp_path / "made.swf", 300), tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()), daemon=True)
@@ -291,7 +291,7 @@ def test_swf_read_twice_counts_left_out_lines_once(tmp_path: Path) -> None:
         assert (source.records, source.left_out) == (2, {"jobs without a wait": 1})
 
 
-def test_gpus_stand_beside_a_size_of_frontiers(tmp_path: Path) -> None:
+def test_frontier_trace_gpus_are_read_from_column_19(tmp_path: Path) -> None:
     line = "7 10 5 60 589824 -1 -1 589824 600 -1 1 3 1 -1 2 -1 -1 -1 20000 3600 frontier:excl:2500x112\n"
     unknown = line.replace("7 10", "8 20").replace("20000", "-1")
     plain = "9 30 5 60 4 -1 -1 4 600 -1 1 3 1 -1 2 -1 -1 -1 16 {n1}\n"
@@ -300,7 +300,7 @@ def test_gpus_stand_beside_a_size_of_frontiers(tmp_path: Path) -> None:
     assert (second.gpus, third.gpus, third.cpus) == (0, 0, 4)
 
 
-def test_a_header_behind_jobs_counts_in_bulk_too(tmp_path: Path) -> None:
+def test_bulk_read_uses_header_following_jobs(tmp_path: Path) -> None:
     path = tmp_path / "made.swf"
     path.write_text(swf_line(1) + HEADER + swf_line(2, 30))
     found = list(SwfSource(str(path)).read_all())
@@ -308,7 +308,7 @@ def test_a_header_behind_jobs_counts_in_bulk_too(tmp_path: Path) -> None:
     assert isinstance(found[0], Capacity) and (found[0].cpus, found[0].time) == (64, 835823160.0)
 
 
-def test_a_trace_read_in_bulk_is_not_in_memory_and_says_the_same(tmp_path: Path) -> None:
+def test_bulk_read_yields_same_events_as_read_swf(tmp_path: Path) -> None:
     path = made_trace(tmp_path / "made.swf")
     source = SwfSource(str(path))
     assert list(source.read_all()) == list(events_of(read_swf(path), "made"))

@@ -43,7 +43,7 @@ def by_job(found: list[AnyEvent]) -> Iterator[list[AnyEvent]]:
 
 
 @given(made())
-def test_time_never_goes_back(trace: Trace) -> None:
+def test_swf_events_are_in_time_order(trace: Trace) -> None:
     found = list(events_of(trace, "s"))
     assert isinstance(found[0], Capacity)
     assert all(one.time <= other.time for one, other in pairwise(found))

@@ -1,4 +1,4 @@
-"""Logs of each scheduler, written with every oddity that is legal: the events that were written come back."""
+"""Round trip of generated jobs through the log format of each scheduler, with all legal variants."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ IN_LINE = st.text(st.sampled_from(ODD.replace("\t", "")), min_size=1, max_size=1
 
 
 def clock(seconds: float) -> str:
-    """A duration as schedulers print it."""
+    """Format a duration as schedulers print it."""
     if seconds == float("inf"):
         return "UNLIMITED"
     whole = int(seconds)
@@ -29,7 +29,7 @@ def expected(listed: list[WrittenJob], name: str = "{}", **changed: Any) -> dict
 
 
 @given(st.data(), lists_of(jobs()), st.sampled_from(",;\t"))
-def test_table_comes_back(data: st.DataObject, listed: list[WrittenJob], separator: str) -> None:
+def test_table_round_trips(data: st.DataObject, listed: list[WrittenJob], separator: str) -> None:
     header = data.draw(st.permutations(["id", "sub", "beg", "fin", "cpu", "lim", "name", "state"]))
     words = {0.0: ["", "NaN", "Partition_Limit", "4294967294", "-1"], float("inf"): ["4294967295", "UNLIMITED", "inf"]}
     file = io.StringIO()
@@ -53,7 +53,7 @@ def test_table_comes_back(data: st.DataObject, listed: list[WrittenJob], separat
 
 
 @given(lists_of(jobs(limit=KNOWN)))
-def test_pbs_accounting_comes_back(listed: list[WrittenJob]) -> None:
+def test_pbs_accounting_round_trips(listed: list[WrittenJob]) -> None:
     lines = []
     for job in listed:
         limit = f" Resource_List.walltime={clock(job.limit_s)}" if job.limit_s else ""
@@ -76,14 +76,14 @@ def test_pbs_accounting_comes_back(listed: list[WrittenJob]) -> None:
 
 
 def strings(escaped: bool) -> st.SearchStrategy[str]:
-    """A string as qstat prints what a user typed: quotes escaped or not, other characters as they are."""
+    """Generate user text as qstat prints it: quotes escaped or not, other characters unchanged."""
     typed = st.text(st.sampled_from(ODD.replace('"', "").replace("\\", "") + "\n\x01"), max_size=12)
     odd = st.sampled_from(["\\,", "\\'", "\\x", '\\"', "\\\n", ""] if escaped else ['"no" ', '"', "\\,", ""])
     return st.tuples(typed, odd, typed).map(lambda parts: "".join(parts) + "z")
 
 
 @given(st.data(), lists_of(jobs(limit=KNOWN).map(lambda job: job._replace(start=None))), st.booleans())
-def test_qstat_with_text_that_is_no_json_comes_back(data: st.DataObject, listed: list[WrittenJob], wide: bool) -> None:
+def test_qstat_with_invalid_json_text_round_trips(data: st.DataObject, listed: list[WrittenJob], wide: bool) -> None:
     looks = []
     for job in listed:
         at = f"{datetime.fromtimestamp(job.submit, UTC):%a %b %d %H:%M:%S %Y}"
@@ -105,7 +105,7 @@ def test_qstat_with_text_that_is_no_json_comes_back(data: st.DataObject, listed:
 
 
 @given(st.data(), lists_of(jobs(IN_LINE, KNOWN)))
-def test_gridengine_accounting_comes_back(data: st.DataObject, listed: list[WrittenJob]) -> None:
+def test_gridengine_accounting_round_trips(data: st.DataObject, listed: list[WrittenJob]) -> None:
     name = st.text(st.sampled_from("ab:.-_ 019ß"), min_size=1, max_size=10).filter(lambda text: not text.isdecimal())
     lines = []
     for job in listed:
@@ -124,7 +124,7 @@ def test_gridengine_accounting_comes_back(data: st.DataObject, listed: list[Writ
 
 
 @given(st.data(), RAN)
-def test_lsf_stream_comes_back(data: st.DataObject, listed: list[WrittenJob]) -> None:
+def test_lsf_stream_round_trips(data: st.DataObject, listed: list[WrittenJob]) -> None:
     lines = []
     for job in listed:
         hosts = data.draw(st.integers(1, min(job.cpus, 4)))
@@ -147,7 +147,7 @@ def test_lsf_stream_comes_back(data: st.DataObject, listed: list[WrittenJob]) ->
 
 
 @given(st.data(), lists_of(jobs(limit=KNOWN)))
-def test_htcondor_history_comes_back(data: st.DataObject, listed: list[WrittenJob]) -> None:
+def test_htcondor_history_round_trips(data: st.DataObject, listed: list[WrittenJob]) -> None:
     ads = []
     for job in listed:
         ad: dict[str, Any] = {"ClusterId": job.number, "ProcId": 0, "Owner": job.user, "QDate": job.submit}
@@ -171,7 +171,7 @@ def test_htcondor_history_comes_back(data: st.DataObject, listed: list[WrittenJo
 
 
 @given(st.data(), lists_of(jobs()))
-def test_flux_journal_comes_back(data: st.DataObject, listed: list[WrittenJob]) -> None:
+def test_flux_journal_round_trips(data: st.DataObject, listed: list[WrittenJob]) -> None:
     entries: list[tuple[float, dict[str, Any]]] = []
     for job in listed:
         system: dict[str, Any] = {"job": {"name": job.text}}
@@ -202,7 +202,7 @@ def test_flux_journal_comes_back(data: st.DataObject, listed: list[WrittenJob]) 
 
 
 @given(st.data(), RAN)
-def test_kueue_workloads_come_back(data: st.DataObject, listed: list[WrittenJob]) -> None:
+def test_kueue_workloads_round_trip(data: st.DataObject, listed: list[WrittenJob]) -> None:
     def at(seconds: float | None) -> str:
         return datetime.fromtimestamp(seconds or 0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -1,4 +1,4 @@
-"""Rows of sacct and JSON of Slurm, written with every oddity that is legal: the events that were written come back."""
+"""Round trip of generated jobs through sacct rows and Slurm JSON, with all legal variants."""
 
 import json
 from datetime import UTC, datetime
@@ -63,13 +63,13 @@ def cells_of(job: WrittenJob, columns: list[str], zone: ZoneInfo, draw: st.DrawF
 
 @st.composite
 def dumps(draw: st.DrawFn, delimiter: str, free: int) -> tuple[list[WrittenJob], str, str]:
-    """Jobs, what sacct prints of them, and its time zone: columns in any order, headers again, steps between."""
+    """Generate jobs, their sacct text (any column order, repeated headers, job steps) and its time zone."""
     zone = draw(st.sampled_from(ZONES))
     listed = draw(lists_of(jobs(st.text(st.sampled_from(ODD + "\n"), max_size=12))))
     chosen = draw(st.lists(st.sampled_from(MORE), unique=True))
     inside = draw(st.lists(st.sampled_from(FREE), unique=True, min_size=min(free, 1), max_size=free))
     columns = draw(st.permutations([*NEEDED, draw(st.sampled_from(LIMITS)), *chosen, *inside]))
-    if columns[0] in FREE:  # a line break there cannot be told from a broken row
+    if columns[0] in FREE:  # a line break there looks like an invalid row
         columns = ["JobID", *(name for name in columns if name != "JobID")]
     head = delimiter.join(columns) + "\n"
     lines = [head]
@@ -85,7 +85,7 @@ def dumps(draw: st.DrawFn, delimiter: str, free: int) -> tuple[list[WrittenJob],
 
 
 @given(dumps("\x1f", free=3))
-def test_sacct_with_documented_delimiter_comes_back(dump: tuple[list[WrittenJob], str, str]) -> None:
+def test_sacct_with_documented_delimiter_round_trips(dump: tuple[list[WrittenJob], str, str]) -> None:
     listed, text, zone = dump
     found, report = read_back(text, "slurm", [f"timezone={zone}"])
     assert not report.skipped
@@ -93,7 +93,7 @@ def test_sacct_with_documented_delimiter_comes_back(dump: tuple[list[WrittenJob]
 
 
 @given(dumps("|", free=1).filter(lambda dump: "\n" not in "".join(job.text for job in dump[0])))
-def test_sacct_with_bars_in_one_column_comes_back(dump: tuple[list[WrittenJob], str, str]) -> None:
+def test_sacct_with_bars_in_one_column_round_trips(dump: tuple[list[WrittenJob], str, str]) -> None:
     listed, text, zone = dump
     found, report = read_back(text, "slurm", [f"timezone={zone}"])
     assert not report.skipped
@@ -101,7 +101,7 @@ def test_sacct_with_bars_in_one_column_comes_back(dump: tuple[list[WrittenJob], 
 
 
 @given(st.data(), lists_of(jobs()))
-def test_sacct_json_of_any_release_comes_back(data: st.DataObject, listed: list[WrittenJob]) -> None:
+def test_sacct_json_of_any_release_round_trips(data: st.DataObject, listed: list[WrittenJob]) -> None:
     def number(value: float | None) -> Any:
         if data.draw(st.booleans()):
             return {
@@ -135,7 +135,7 @@ def test_sacct_json_of_any_release_comes_back(data: st.DataObject, listed: list[
 
 
 @given(st.integers(1, 200), st.integers(5, 60), st.integers(0, 9), st.booleans())
-def test_array_list_that_slurm_cut_is_an_array(tasks: int, width: int, limit: int, ended: bool) -> None:
+def test_truncated_array_task_list_is_job_array(tasks: int, width: int, limit: int, ended: bool) -> None:
     whole = ",".join(map(str, range(1, 2 * tasks, 2)))
     part = whole if len(whole) <= width else whole[:width] + "..."
     at_once = f"%{limit}" if limit else ""

@@ -35,7 +35,7 @@ class TestEvents(SourceContract):
         return str(path)
 
 
-def test_a_file_that_begins_with_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+def test_events_file_with_invalid_utf8_name_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(line(Submit(site="alder", time=5.0, job="1", user="ada")).encode().replace(b"ada", b"\xffda"))
     assert format_of(path).name == "events"
@@ -43,7 +43,7 @@ def test_a_file_that_begins_with_a_name_that_is_no_utf8(tmp_path: Path) -> None:
     assert isinstance(event, Submit) and event.user == "\ufffdda"
 
 
-def test_the_site_is_the_first_events_where_none_is_named(tmp_path: Path) -> None:
+def test_events_source_defaults_to_site_of_first_event(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("not yet\n" + line(Submit(site="alder", time=5.0, job="1")) + line(End(site="x", time=6, job="1")))
     assert format_of(path).name == "events"

@@ -1,4 +1,4 @@
-"""A follower of a log that is killed again and again, while the log is rotated: nothing is lost, nothing comes anew."""
+"""Kill a log source repeatedly during rotation: no event is lost and none has new content."""
 
 import gzip
 import random
@@ -61,7 +61,7 @@ def gridengine_job(number: int) -> list[str]:
 
 
 def dated(records: str, moment: int) -> str:
-    """Records that are written at this moment (seconds): logs are in the order of time."""
+    """Return the records with their timestamps set to `moment` seconds: logs are in time order."""
     header = f"11/14/2023 {22 + moment // 3600}:{moment // 60 % 60:02}:{moment % 60:02};"
     records = re.sub(r"^\d\d/\d\d/\d{4} [\d:]{8};", header, records, flags=re.MULTILINE)
     records = re.sub(r'^("\w+" "10\.1") \d+', rf"\1 {lsf.T + moment}", records, flags=re.MULTILINE)
@@ -73,10 +73,10 @@ def longer_than(path: Path, size: int) -> bool:
 
 
 @pytest.mark.parametrize(("name", "job"), [("pbs", pbs_job), ("lsf", lsf_job), ("gridengine", gridengine_job)])
-def test_it_goes_on_where_it_was(name: str, job: Callable[[int], list[str]], tmp_path: Path) -> None:
+def test_killed_log_source_resumes_from_cursor(name: str, job: Callable[[int], list[str]], tmp_path: Path) -> None:
     chance = random.Random(7)
     stories = [job(number) for number in range(1, JOBS + 1)]
-    # Each job's records are some way apart, and so in different files.
+    # Spread the records of each job over several files.
     places = [sorted(number + chance.randrange(JOBS) for _ in story) for number, story in enumerate(stories)]
     records = sorted((place, step, number) for number, of_job in enumerate(places) for step, place in enumerate(of_job))
     text = "".join(dated(stories[number][step], moment) for moment, (_, step, number) in enumerate(records))
@@ -87,7 +87,7 @@ def test_it_goes_on_where_it_was(name: str, job: Callable[[int], list[str]], tmp
     lines = text.splitlines(keepends=True)
     for part in range(PARTS):
         of_part = lines[len(lines) * part // PARTS : len(lines) * (part + 1) // PARTS]
-        if part:  # rotated while nobody looks, at one time zipped too
+        if part:  # rotate while no source runs; compress one file
             old = log.rename(log.with_name(f"log.{part}"))
             if part == 2:
                 old.with_name("log.2.gz").write_bytes(gzip.compress(old.read_bytes()))
@@ -99,7 +99,7 @@ def test_it_goes_on_where_it_was(name: str, job: Callable[[int], list[str]], tmp
         try:
             until(partial(longer_than, topic, before))
             if part == PARTS - 1:
-                log.rename(log.with_name("log.last"))  # this time while somebody does
+                log.rename(log.with_name("log.last"))  # rotate while the source runs
             with log.open("a") as file:
                 file.write("".join(of_part[len(of_part) // 2 :]))
             if part == PARTS - 1:

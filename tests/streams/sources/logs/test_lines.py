@@ -1,4 +1,4 @@
-"""Logs that are rotated, zipped, truncated and cut, read by readers that stop and go on."""
+"""Rotated, compressed, truncated and incomplete logs, read by readers that stop and resume."""
 
 import bz2
 import gzip
@@ -21,7 +21,7 @@ from streams.sources.logs.log_files import LogFiles
 
 
 def first_time(head: bytes) -> float | None:
-    """The lines here begin with a number that grows, as a time does."""
+    """Return the number at the start of the first complete line; it increases like a time."""
     for line in head.split(b"\n")[:-1]:
         if line[:6].isdigit():
             return float(line[:6])
@@ -29,7 +29,7 @@ def first_time(head: bytes) -> float | None:
 
 
 class Reader:
-    """Reads what is there, and is thrown away and made anew from its place."""
+    """A line reader that can restart from its position."""
 
     def __init__(self, location: Path) -> None:
         self.location = location
@@ -48,7 +48,7 @@ class Reader:
             self.place = self.lines.place()
 
     def look(self, most: int = 1000) -> list[str]:
-        """The new lines, at most so many."""
+        """Return at most `most` new lines."""
         new = []
         for raw in self.steps:
             self.place = self.lines.place()
@@ -79,7 +79,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_lines_are_given_when_they_are_whole(log: Path) -> None:
+def test_followed_log_yields_complete_lines(log: Path) -> None:
     reader = Reader(log)
     write(log, "000003 c\r\n0000")
     assert reader.look() == ["000001 a", "000002 b", "000003 c\r"]
@@ -93,10 +93,10 @@ def test_lines_are_given_when_they_are_whole(log: Path) -> None:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("how", ["renamed", "zipped", "copied"])
-def test_a_log_that_is_rotated_goes_on(log: Path, how: str, is_restarted: bool) -> None:
+def test_rotated_log_is_read_in_order(log: Path, how: str, is_restarted: bool) -> None:
     reader = Reader(log)
     assert reader.look(1) == ["000001 a"]
-    for number in (3, 5):  # twice between two looks
+    for number in (3, 5):  # two rotations between two reads
         old = log.with_name(f"lsb.events.{number}")
         if how == "copied":
             shutil.copy(log, old)
@@ -115,7 +115,7 @@ def test_a_log_that_is_rotated_goes_on(log: Path, how: str, is_restarted: bool) 
 
 
 @pytest.mark.parametrize("unzip", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_folder_is_read_from_its_oldest_file(tmp_path: Path, unzip: Callable[[bytes], bytes]) -> None:
+def test_directory_is_read_from_oldest_file(tmp_path: Path, unzip: Callable[[bytes], bytes]) -> None:
     for day in ("20240102", "20240101", "20240103"):
         write(tmp_path / day, f"{day[2:]} a\n{day[2:]} b\n")
     zipped(tmp_path / "20240101", unzip, ".z")
@@ -135,7 +135,7 @@ def test_a_folder_is_read_from_its_oldest_file(tmp_path: Path, unzip: Callable[[
     assert reader.look() == ["240103 d", "240103 never", "240104 a"]
 
 
-def test_a_file_that_is_zipped_now_is_not_read_twice(tmp_path: Path) -> None:
+def test_newly_compressed_file_is_not_read_twice(tmp_path: Path) -> None:
     write(tmp_path / "1", "000001 a\n")
     reader = Reader(tmp_path)
     assert reader.look() == ["000001 a"]
@@ -148,7 +148,7 @@ def test_a_file_that_is_zipped_now_is_not_read_twice(tmp_path: Path) -> None:
     assert reader.look() == ["000002 b"]
 
 
-def test_a_last_line_without_an_end_counts_where_nothing_follows(log: Path) -> None:
+def test_last_line_missing_newline_is_read_unless_following(log: Path) -> None:
     write(log, "000003")
     lines = LineReader(LogFiles(str(log), first_time), lambda _: None, follow=False)
     assert list(lines.read()) == [b"000001 a", b"000002 b", b"000003"]
@@ -156,7 +156,7 @@ def test_a_last_line_without_an_end_counts_where_nothing_follows(log: Path) -> N
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_was_lost_is_told(log: Path, is_restarted: bool) -> None:
+def test_lost_log_lines_are_reported(log: Path, is_restarted: bool) -> None:
     reader = Reader(log)
     reader.look()
     write(log, "000003 lost\n")
@@ -173,7 +173,7 @@ def test_what_was_lost_is_told(log: Path, is_restarted: bool) -> None:
     assert reader.look() == ["000010 y"]
 
 
-def test_a_long_line_is_told_and_passed_over(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_line_is_reported_and_skipped(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 100)
     monkeypatch.setattr(lines_module, "BLOCK_BYTES", 64)
     reader = Reader(log)
@@ -190,7 +190,7 @@ def test_a_long_line_is_told_and_passed_over(log: Path, monkeypatch: pytest.Monk
     assert len(reader.skipped) == 1
 
 
-def test_a_zipped_file_that_is_cut_short_is_told(tmp_path: Path) -> None:
+def test_truncated_gzip_file_is_reported(tmp_path: Path) -> None:
     text = "".join(f"{number:06} {os.urandom(30).hex()}\n" for number in range(1, 2001)).encode()
     (tmp_path / "1.gz").write_bytes(gzip.compress(text)[:40_000])
     write(tmp_path / "2", "900000 b\n")
@@ -203,7 +203,7 @@ def test_a_zipped_file_that_is_cut_short_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_log_files_missing_location_raises_user_error(tmp_path: Path) -> None:
     for location in (tmp_path / "none", tmp_path / "none" / "log", tmp_path / "lsb.*"):
         with pytest.raises(UserError, match="there is no such file, folder or pattern"):
             LogFiles(str(location), first_time)
@@ -213,7 +213,7 @@ ACTIONS = st.sampled_from(["line", "line", "part", "rename", "copy", "zip", "loo
 
 
 def written(action: str, log: Path, number: Iterator[int]) -> str:
-    """Do to a log what schedulers and logrotate do; gives the text that was written."""
+    """Apply an action of a scheduler or of logrotate to a log; return the text written."""
     old = sorted(log.parent.glob("log.*[0-9]"))
     rotated = log.with_name(f"log.{next(number)}")
     if action in ("line", "part"):
@@ -231,10 +231,10 @@ def written(action: str, log: Path, number: Iterator[int]) -> str:
 
 
 @given(st.lists(ACTIONS, max_size=40))
-def test_whatever_is_done_to_a_log_each_line_is_read_once(
+def test_line_reader_reads_each_line_once_despite_rotations(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]
 ) -> None:
-    """A file is rotated at the end of a line only, as schedulers do; between a copy and the truncation none writes."""
+    """Rotate at line ends only, as schedulers do, with no write between a copy and the truncation."""
     log = tmp_path_factory.mktemp("log") / "log"
     number = iter(range(1, 1000))
     kept, seen = None, 0
@@ -250,7 +250,7 @@ def test_whatever_is_done_to_a_log_each_line_is_read_once(
                 kept, seen = reader.place, len(reader.there)
         elif action == "restart":
             reader.restart()
-        elif action == "kill" and kept is not None:  # an older place, as the file of the cursor may have it
+        elif action == "kill" and kept is not None:  # an older position, as in a cursor file
             reader.place, reader.there = kept, reader.there[:seen]
             reader.restart()
         else:
@@ -263,7 +263,7 @@ def test_whatever_is_done_to_a_log_each_line_is_read_once(
     shutil.rmtree(log.parent)
 
 
-def test_who_has_read_nothing_yet_begins_where_it_was(log: Path) -> None:
+def test_restarted_reader_with_no_lines_read_finds_rotated_file(log: Path) -> None:
     reader = Reader(log)
     log.rename(log.with_name(f"{log.name}.1"))
     write(log, "000003 c\n")

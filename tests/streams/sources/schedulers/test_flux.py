@@ -1,4 +1,4 @@
-"""Flux's journal, as it is asked for and in files."""
+"""Flux's journal, from the live API and from files."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ Entry = tuple[int, float, str, dict[str, Any]]
 
 
 def entries(number: int, after_s: float = 0.0, status: int = 0) -> list[Entry]:
-    """A job's whole story."""
+    """Return all journal entries of a job."""
     return [
         (number, T + after_s, "submit", {"userid": 1001, "urgency": 16, "flags": 0, "version": 1}),
         (number, T + after_s + 0.1, "validate", {}),
@@ -116,7 +116,7 @@ class FakeConsumer:
 
 @pytest.fixture
 def flux(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
-    """Flux's package as far as it is used, with a journal."""
+    """Install a minimal fake of the package flux, with a journal."""
     package, job = ModuleType("flux"), ModuleType("flux.job")
     package.Flux = lambda *_: "handle"  # type: ignore[attr-defined]
     package.job = job  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ class TestFlux(SourceContract):
         return "local"
 
 
-def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
+def test_flux_journal_of_job_yields_submit_start_end(tmp_path: Path) -> None:
     found = read("flux-log", tmp_path, text(entries(6731191091200)))
     job = job_name(6731191091200)
     assert found.live == found.whole
@@ -168,7 +168,7 @@ def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
     ]
 
 
-def test_a_jobspec_is_updated(tmp_path: Path) -> None:
+def test_jobspec_update_emits_alter(tmp_path: Path) -> None:
     system = "attributes.system"
     updates: list[Entry] = [
         (1, T + 1, "jobspec-update", {f"{system}.bank": "p2", f"{system}.queue": "debug", f"{system}.job.name": "x"}),
@@ -186,7 +186,7 @@ def test_a_jobspec_is_updated(tmp_path: Path) -> None:
     ]
 
 
-def test_dependencies_holds_and_exceptions(tmp_path: Path) -> None:
+def test_flux_dependency_priority_and_exception_emit_events(tmp_path: Path) -> None:
     after = {"dependencies": [{"scheme": "afterok", "value": "ƒ1"}]}
     spec = {**JOBSPEC, "attributes": {"system": after}}
     story = [
@@ -212,17 +212,17 @@ def test_dependencies_holds_and_exceptions(tmp_path: Path) -> None:
     assert found[-1]["state"] == "timeout"
 
 
-def test_a_log_of_one_job_is_of_the_job_that_it_is_named_after(tmp_path: Path) -> None:
+def test_flux_eventlog_of_single_job_uses_file_name_as_job(tmp_path: Path) -> None:
     lines = [json.dumps({"timestamp": at, "name": name, "context": more}) for _, at, name, more in entries(1)]
     found = read("flux-log", tmp_path, "\n".join(lines) + "\n")
     assert [(event.kind, event.job) for event in found.live] == [("submit", "log"), ("start", "log"), ("end", "log")]
 
 
-def test_it_is_recognised() -> None:
+def test_flux_journal_format_is_recognised() -> None:
     assert FluxLogSource.recognises(text(entries(1)).encode())
     assert not FluxLogSource.recognises(b'{"type":"submit","time":1700000000}\n')
 
 
-def test_without_the_package_it_says_what_is_missing() -> None:
+def test_flux_source_missing_package_raises_user_error() -> None:
     with pytest.raises(UserError, match="the package flux, which comes with Flux, cannot be imported here"):
         FluxSource("local")

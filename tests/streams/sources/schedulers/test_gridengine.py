@@ -81,7 +81,7 @@ class TestGridEngine(SourceContract):
         return str(path)
 
 
-def test_the_end_of_a_run_says_all_of_it(tmp_path: Path) -> None:
+def test_accounting_record_yields_submit_start_end(tmp_path: Path) -> None:
     found = read("gridengine", tmp_path, HEADER + accounted(7) + accounted(8, more=":0.1:extra:fields"))
     assert in_time(found.live) == found.whole
     assert plain(found.live)[:3] == [
@@ -96,13 +96,13 @@ def test_the_end_of_a_run_says_all_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "gpus"), [({}, 16), ({"gpus_per": "job"}, 1)])
-def test_gpus_are_of_each_slot_or_of_the_job(options: dict[str, str], gpus: int, tmp_path: Path) -> None:
+def test_gpus_option_counts_gpus_per_slot_or_per_job(options: dict[str, str], gpus: int, tmp_path: Path) -> None:
     line = accounted(7, category="-l gpu=1 -pe threads 16").replace(":smp:4:", ":threads:16:")
     (submit, *_) = plain(read("gridengine", tmp_path, line, **options).whole)
     assert (submit["cpus"], submit["gpus"]) == (16, gpus)
 
 
-def test_what_happens_is_told_as_it_happens(tmp_path: Path) -> None:
+def test_reporting_records_yield_events_in_order(tmp_path: Path) -> None:
     lines = [
         new(7),
         log(1000000001, "pending", 7),
@@ -133,15 +133,15 @@ def test_what_happens_is_told_as_it_happens(tmp_path: Path) -> None:
     assert found.source.records == len(lines)
 
 
-def test_an_end_without_an_account_is_one_too(tmp_path: Path) -> None:
+def test_finished_record_lacking_accounting_ends_job(tmp_path: Path) -> None:
     lines = [new(7), log(1000000060, "delivered", 7), log(1000000090, "finished", 7), log(1000000090, "finished", 7)]
     found = read("gridengine", tmp_path, "".join([*lines, "1000000095:acct:" + accounted(7)]))
     assert [event.kind for event in found.live] == ["submit", "start", "end"]
     assert plain(found.live)[-1]["state"] == "unknown"
 
 
-def test_tasks_of_an_array_are_jobs(tmp_path: Path) -> None:
-    """An array is submitted as one job, since its size is not told; the first task that starts is that job."""
+def test_array_tasks_become_separate_jobs(tmp_path: Path) -> None:
+    """A job array of unrecorded size is submitted as one job; its first started task is that job."""
     lines = [new(7)]
     lines += [log(1000000060 + task, "delivered", 7, task) for task in (2, 1)]
     lines += [f"1000000360:acct:{accounted(7, task=str(task))}" for task in (1, 2)]
@@ -172,14 +172,16 @@ def test_tasks_of_an_array_are_jobs(tmp_path: Path) -> None:
         (accounted(7, end=1000000060, failed="26"), ["submit", "cancel"], None),
     ],
 )
-def test_how_a_run_ended(tmp_path: Path, end: str, kinds: list[str], state: str | None) -> None:
+def test_accounting_record_exit_codes_yield_end_state(
+    tmp_path: Path, end: str, kinds: list[str], state: str | None
+) -> None:
     found = read("gridengine", tmp_path, end).live
     assert [event.kind for event in found] == kinds
     assert state is None or found[-1].state == state
 
 
 def as_json(line: str) -> str:
-    """A line of text as Open Cluster Scheduler writes it in JSON, with microseconds; what is NONE is not there."""
+    """Convert a text line to the JSON of Open Cluster Scheduler: microseconds, and no fields that are NONE."""
     parts = line.rstrip("\n").split(":")
     kind = parts[1] if parts[1] in PLACES else "acct"
     fields = parts[2:] if parts[1] == "acct" else parts
@@ -195,7 +197,7 @@ def as_json(line: str) -> str:
     return json.dumps(head | first | named | {"rusage": {"ru_utime": 0.5}}, separators=(",", ":")) + "\n"
 
 
-def test_lines_of_json_say_the_same(tmp_path: Path) -> None:
+def test_json_records_equal_text_records(tmp_path: Path) -> None:
     lines = [
         new(7),
         log(1000000058, "sent", 7),
@@ -240,12 +242,12 @@ def test_lines_of_json_say_the_same(tmp_path: Path) -> None:
         ('{"type":"acct",', 'line 1: \'{"type":"acct",\'; expected an object in JSON'),
     ],
 )
-def test_what_is_wrong_in_json_is_told_by_its_name(line: str, told: str, tmp_path: Path) -> None:
+def test_invalid_json_field_is_reported_by_name(line: str, told: str, tmp_path: Path) -> None:
     (found,) = read("gridengine", tmp_path, line + "\n").told
     assert found.startswith(told)
 
 
-def test_it_is_recognised() -> None:
+def test_gridengine_format_is_recognised() -> None:
     assert GridEngineSource.recognises((HEADER + new(1)).encode())
     assert GridEngineSource.recognises((HEADER + accounted(1)).encode())
     assert not GridEngineSource.recognises(HEADER.encode() + b"root:x:0:0:root:/root:/bin/bash\n")
@@ -265,7 +267,7 @@ def test_sample_logs_are_read(file: str, runs: int, skipped: list[str]) -> None:
     assert found.told == skipped
 
 
-def test_times_in_what_a_job_asked_for(tmp_path: Path) -> None:
+def test_category_with_clock_time_limit_sets_walltime(tmp_path: Path) -> None:
     category = "-U staff -l h_rt=0:10:0,h_vmem=2G -pe smp 4"
     found = read("gridengine", tmp_path, accounted(7, category=category) + accounted(8, more=":0:0", category=category))
     assert [(event.walltime, event.cpus) for event in found.whole if event.kind == "submit"] == [(600.0, 4)] * 2
@@ -277,7 +279,7 @@ NIGHTS = [1000036800, 1000123200]
 
 
 @pytest.mark.parametrize("running_on", ["4294967295", "-1"])
-def test_a_record_of_a_job_that_runs_on_is_no_end(running_on: str, tmp_path: Path) -> None:
+def test_intermediate_accounting_record_does_not_end_job(running_on: str, tmp_path: Path) -> None:
     begun = [new(7), log(1000000060, "delivered", 7)]
     nights = [
         f"{night}:acct:" + accounted(7, start, night, exit=running_on, wall="0")
@@ -295,7 +297,7 @@ def test_a_record_of_a_job_that_runs_on_is_no_end(running_on: str, tmp_path: Pat
         assert found.source.left_out == ({"records of runs that continue": told} if told else {})
 
 
-def test_a_run_that_never_began_is_left_out(tmp_path: Path) -> None:
+def test_accounting_record_of_unstarted_run_is_ignored(tmp_path: Path) -> None:
     found = read("gridengine", tmp_path, accounted(7, start=0, end=0, failed="1"))
     assert not found.whole and not found.skipped
     assert found.source.left_out == {"runs that never started": 1}

@@ -74,8 +74,8 @@ class TestHTCondor(SourceContract):
         return str(path)
 
 
-def test_times_without_a_year_are_near_those_before_them(tmp_path: Path) -> None:
-    """The first one is of the year before the file was written; so a log may go on over several years."""
+def test_event_times_missing_year_follow_previous_event(tmp_path: Path) -> None:
+    """The first event is in the year before the file's modification time; a log can span several years."""
     days = ["12/30", "01/02", "05/01", "09/30", "02/28", "02/29", "08/01", "01/01"]
     path = tmp_path / "EventLog"
     path.write_text("".join(f"000 ({job}.000.000) {day} 23:59:36 Submitted\n...\n" for job, day in enumerate(days, 1)))
@@ -95,7 +95,7 @@ def test_times_without_a_year_are_near_those_before_them(tmp_path: Path) -> None
     ]
 
 
-def test_events_as_xml(tmp_path: Path) -> None:
+def test_xml_event_log_yields_submit_start_end(tmp_path: Path) -> None:
     text = '<?xml version="1.0"?>\n'
     for kind, line_end, more in (
         (0, "\n", "<a n='odd'>"),
@@ -115,7 +115,7 @@ def test_events_as_xml(tmp_path: Path) -> None:
     assert found.live[-1] == End(site="s", time=T + 120.0, job="7.0", state="completed")
 
 
-def test_events_of_the_log(tmp_path: Path) -> None:
+def test_event_log_yields_events_of_all_kinds(tmp_path: Path) -> None:
     lines = [
         event(0, 0),
         event(12, 1, "Spooling input data files"),
@@ -156,7 +156,7 @@ def test_events_of_the_log(tmp_path: Path) -> None:
     assert found.source.left_out == {"events 006": 1}
 
 
-def test_what_a_job_asks_for_comes_in_an_event_of_its_own(tmp_path: Path) -> None:
+def test_job_ad_information_event_adds_request(tmp_path: Path) -> None:
     first = event(0, 0) + information(0, 0)
     second = event(0, 5, job="8.0") + information(5, 0, job="8.0") + event(0, 6, job="8.1") + event(9, 7, job="8.1")
     found = plain(read("htcondor", tmp_path, first + second).live)
@@ -179,7 +179,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize("kind", [4, 5])
-def test_the_end_of_a_run_says_what_the_job_asked_for(kind: int, tmp_path: Path) -> None:
+def test_termination_resource_table_emits_alter(kind: int, tmp_path: Path) -> None:
     table = TABLE if kind == 4 else [line.replace("Gpus          ", "GPUs (Average)") for line in TABLE]
     found = read("htcondor", tmp_path, event(0, 0) + event(1, 5) + event(kind, 9, TERMINATED, *table))
     altered = [event for event in plain(found.live) if event["type"] == "alter"]
@@ -190,7 +190,7 @@ def test_the_end_of_a_run_says_what_the_job_asked_for(kind: int, tmp_path: Path)
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_the_log_may_be_json(tmp_path: Path, indent: int | None) -> None:
+def test_json_event_log_is_read(tmp_path: Path, indent: int | None) -> None:
     lines = [
         as_json(0, "2024-09-15T10:23:20Z", indent),
         as_json(28, "2024-09-15T10:23:20Z", indent, TriggerEventTypeNumber=0, RequestCpus=4, Nested={"a": {}}),
@@ -208,7 +208,7 @@ def test_the_log_may_be_json(tmp_path: Path, indent: int | None) -> None:
         assert found.told == []
 
 
-def test_local_times_have_the_zone_that_is_given(tmp_path: Path) -> None:
+def test_local_times_use_timezone_option(tmp_path: Path) -> None:
     found = read("htcondor", tmp_path, event(0, 0), timezone="America/Chicago")
     assert found.live[0].time == T + 5 * 3600
 
@@ -218,7 +218,7 @@ def ad(status: int, *more: str) -> str:
     return "\n".join(["ClusterId = 7", "ProcId = 2", f"JobStatus = {status}", times, *ATTRIBUTES, *more, ""])
 
 
-def test_a_history_has_an_ad_for_each_job(tmp_path: Path) -> None:
+def test_history_ads_yield_events_per_job(tmp_path: Path) -> None:
     banner = '*** Offset = 0 ClusterId = 7 ProcId = 2 Owner = "ada" CompletionDate = 1\n'
     never = ad(3).replace(f"JobStartDate = {T + 60}\nJobCurrentStartDate = {T + 60}\n", "").replace("= 2\n", "= 3\n", 1)
     found = read("htcondor", tmp_path, ad(4, f"CompletionDate = {T + 300}", "ExitCode = 0") + banner + never + banner)
@@ -232,7 +232,7 @@ def test_a_history_has_an_ad_for_each_job(tmp_path: Path) -> None:
     assert [event.kind for event in read("htcondor", tmp_path, ad(4)).whole] == ["submit", "start", "end"]
 
 
-def test_an_epoch_history_has_an_ad_for_each_run(tmp_path: Path) -> None:
+def test_epoch_history_ads_yield_attempts(tmp_path: Path) -> None:
     banner = '*** EPOCH ClusterId=7 ProcId=2 RunInstanceId=0 Owner="ada" CurrentTime=1\n'
     second = ad(4, f"CompletionDate = {T + 900}", "NumShadowStarts = 2", f"EpochWriteDate = {T + 900}")
     second = second.replace(f"JobCurrentStartDate = {T + 60}", f"JobCurrentStartDate = {T + 600}")
@@ -246,7 +246,7 @@ def test_an_epoch_history_has_an_ad_for_each_run(tmp_path: Path) -> None:
     ]
 
 
-def test_it_is_recognised() -> None:
+def test_htcondor_formats_are_recognised() -> None:
     for text in (event(0, 0), as_json(0, "", 1), as_json(0, "", None), ad(4), "\n" + ad(4)):
         assert HTCondorSource.recognises(text.encode()), text
     assert not HTCondorSource.recognises(b'{"id": 7, "events": []}\n')

@@ -1,4 +1,4 @@
-"""Kueue's Workload objects, as they change and in files."""
+"""Kueue's Workload objects, from the watch API and from files."""
 
 import json
 import sys
@@ -113,7 +113,7 @@ class TestKueueLog(SourceContract):
         return str(path)
 
 
-def test_an_object_says_what_became_of_it(tmp_path: Path) -> None:
+def test_finished_workload_yields_submit_start_end(tmp_path: Path) -> None:
     for indent in (4, None):
         found = read("kueue-log", tmp_path, listed(workload("a", *DONE), indent=indent))
         assert plain(found.whole) == [
@@ -124,7 +124,7 @@ def test_an_object_says_what_became_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("indent", [4, None])
-def test_changes_are_compared_with_what_was_told(tmp_path: Path, indent: int | None) -> None:
+def test_workload_changes_emit_events(tmp_path: Path, indent: int | None) -> None:
     evicted = ("Evicted", 8, "Preempted"), ("Requeued", 9)
     changes = [
         workload("a", active=False),
@@ -133,7 +133,7 @@ def test_changes_are_compared_with_what_was_told(tmp_path: Path, indent: int | N
         workload("a", *ADMITTED, ("PodsReady", 7)),
         workload("a", *evicted),
         workload("a", ("Requeued", 9), ("Admitted", 11)),
-        workload("a", ("Requeued", 12), ("Admitted", 13)),  # the eviction was not seen
+        workload("a", ("Requeued", 12), ("Admitted", 13)),  # the eviction was missed
         workload("a", ("Requeued", 12), ("Admitted", 13), ("Finished", 20, "Failed")),
     ]
     text = "".join(json.dumps(change, indent=indent) + "\n" for change in changes)
@@ -153,7 +153,7 @@ def test_changes_are_compared_with_what_was_told(tmp_path: Path, indent: int | N
     assert (found[4]["state"], found[-1]["state"]) == ("preempted", "failed")
 
 
-def test_one_that_was_queued_again_before_is_another_attempt(tmp_path: Path) -> None:
+def test_requeued_workload_starts_as_second_attempt(tmp_path: Path) -> None:
     found = read("kueue-log", tmp_path, listed(workload("a", ("Requeued", 4), *ADMITTED)))
     assert [(event.kind, event.time - T, event.attempt) for event in found.live] == [
         ("submit", 240, 1),
@@ -162,7 +162,7 @@ def test_one_that_was_queued_again_before_is_another_attempt(tmp_path: Path) -> 
 
 
 class Cluster:
-    """The API server as far as it is asked."""
+    """A minimal fake of the API server."""
 
     def __init__(self) -> None:
         self.objects: list[Object] = []
@@ -193,7 +193,7 @@ class ApiException(Exception):
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """The package kubernetes as far as it is used, with a cluster."""
+    """Install a minimal fake of the package kubernetes, with a cluster."""
     found, package = Cluster(), ModuleType("kubernetes")
     package.client = SimpleNamespace(CustomObjectsApi=lambda: found, ApiException=ApiException)  # type: ignore[attr-defined]
     package.watch = SimpleNamespace(Watch=lambda: found)  # type: ignore[attr-defined]
@@ -226,7 +226,7 @@ class TestKueue(SourceContract):
         return "local"
 
 
-def test_where_the_watch_has_forgotten_all_are_listed_again(cluster: Cluster) -> None:
+def test_expired_watch_lists_all_workloads_again(cluster: Cluster) -> None:
     cluster.objects = [workload("a"), workload("b", *ADMITTED)]
     steps = KueueSource("local", pause_s=0.0).events()
     assert [event.kind for event, _ in islice(steps, 3) if event is not None] == ["submit", "submit", "start"]
@@ -240,7 +240,7 @@ def test_where_the_watch_has_forgotten_all_are_listed_again(cluster: Cluster) ->
     ]
 
 
-def test_the_newest_version_of_the_api_that_is_there_is_asked(cluster: Cluster) -> None:
+def test_kueue_source_uses_newest_available_api_version(cluster: Cluster) -> None:
     cluster.objects = [workload("a")]
     for there, asked in (
         ({"v1beta1", "v1beta2"}, ["v1beta2"]),
@@ -256,7 +256,7 @@ def test_the_newest_version_of_the_api_that_is_there_is_asked(cluster: Cluster) 
     assert next(KueueSource("local", version="v2", pause_s=0.0).events())[0] is not None
 
 
-def test_an_object_of_the_next_version(tmp_path: Path) -> None:
+def test_workload_of_v1beta2_equals_v1beta1(tmp_path: Path) -> None:
     found = workload("a", *ADMITTED)
     found["apiVersion"] = "kueue.x-k8s.io/v1beta2"
     del found["spec"]["priorityClassName"]
@@ -264,12 +264,12 @@ def test_an_object_of_the_next_version(tmp_path: Path) -> None:
     assert plain(read("kueue-log", tmp_path, listed(found)).whole)[0] == SUBMIT
 
 
-def test_it_is_recognised() -> None:
+def test_kueue_workload_format_is_recognised() -> None:
     assert KueueLogSource.recognises(listed(workload("a")).encode())
     assert not KueueLogSource.recognises(b'{"apiVersion": "v1", "kind": "Pod"}\n')
 
 
-def test_without_the_package_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_raises_install_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(UserError, match=r"not installed; pip install 'queuecast\[kueue\]'"):
         KueueSource("local")

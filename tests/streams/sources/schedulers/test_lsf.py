@@ -109,7 +109,7 @@ class TestLsf(SourceContract):
         return str(path)
 
 
-def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
+def test_lsf_records_of_job_yield_submit_start_end(tmp_path: Path) -> None:
     text = new() + started() + executed() + status(64, T + 361, ended=T + 360) + finished()
     found = read("lsf", tmp_path, text)
     assert found.live == found.whole
@@ -118,13 +118,13 @@ def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
     assert [event.kind for event in read("lsf", tmp_path, new() + executed()).live] == ["submit", "start"]
 
 
-def test_a_new_file_repeats_what_is_live(tmp_path: Path) -> None:
+def test_new_event_file_repeating_live_jobs_emits_no_duplicates(tmp_path: Path) -> None:
     again = "#80\n" + new() + started()
     found = read("lsf", tmp_path, new() + started() + again + status(64, T + 361, ended=T + 360) + "".join(again))
     assert [event.kind for event in found.live] == ["submit", "start", "end"]
 
 
-def test_what_happens_to_a_job_is_told(tmp_path: Path) -> None:
+def test_lsf_status_records_yield_events(tmp_path: Path) -> None:
     lines = [
         new(begin=T + 30, hold=1, depend="done(6)", hosts='2 "n1" "n2"', options=0x4000040),
         status(1, T + 40),
@@ -155,7 +155,7 @@ def test_what_happens_to_a_job_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_an_array_queues_as_one_row(tmp_path: Path) -> None:
+def test_job_array_is_submitted_as_single_job(tmp_path: Path) -> None:
     text = new(name="md[1-3]%2") + "".join(started(index=index) + finished(index=index) for index in (1, 2, 3))
     found = plain(read("lsf", tmp_path, text).live)
     assert found[0] == SUBMIT | {"array_size": 3, "array_limit": 2}
@@ -168,22 +168,22 @@ def test_an_array_queues_as_one_row(tmp_path: Path) -> None:
     ("code", "reason", "state"),
     [(64, 0, "completed"), (32, 5, "timeout"), (32, 14, "cancelled"), (32, 1, "preempted"), (32, 0, "failed")],
 )
-def test_how_a_job_ended(tmp_path: Path, code: int, reason: int, state: str) -> None:
+def test_exit_reason_yields_end_state(tmp_path: Path, code: int, reason: int, state: str) -> None:
     assert read("lsf", tmp_path, finished(code=code, reason=reason)).live[-1].state == state
 
 
-def test_a_job_that_never_started_was_cancelled(tmp_path: Path) -> None:
+def test_finished_job_lacking_start_is_cancelled(tmp_path: Path) -> None:
     found = read("lsf", tmp_path, finished(start=0, code=32, hosts="0"))
     assert [(event.kind, event.time) for event in found.live] == [("submit", float(T)), ("cancel", T + 360.0)]
 
 
-def test_the_stream_names_its_fields(tmp_path: Path) -> None:
+def test_lsf_stream_record_with_named_fields_is_read(tmp_path: Path) -> None:
     submit, start, end = plain(read("lsf", tmp_path, FINISH2).live)
     assert (submit["walltime"], submit["exclusive"], submit["executable"]) == (240.0, True, "sleep")
     assert (start["time"], end["time"], end["state"]) == (T + 60.0, T + 300.0, "timeout")
 
 
-def test_it_is_recognised() -> None:
+def test_lsf_format_is_recognised() -> None:
     assert LsfSource.recognises(b"#80\n" + new().encode())
     assert not LsfSource.recognises(b'"a" "b" 7\n{"JOB_NEW": 1}\n')
 
@@ -208,8 +208,8 @@ def test_sample_logs_are_read(file: str, kinds: list[str]) -> None:
     "late", ['"num=2:mode=shared:j_exclusive=yes"', '"select[ngpus>0] rusage[ngpus_physical=2.00]"']
 )
 @pytest.mark.parametrize("record", [new, finished])
-def test_gpus_of_the_option(late: str, record: Callable[[], str], tmp_path: Path) -> None:
-    """They are not in the requirement that the job wrote, but stand late in the record."""
+def test_gpus_in_trailing_option_or_requirement_are_read(late: str, record: Callable[[], str], tmp_path: Path) -> None:
+    """The GPUs are missing in the job's resource requirement, but are in a later field of the record."""
     line = record().replace(RESOURCES, '"span[hosts=1]"').rstrip("\n") + f" {late}\n"
     submit = plain(read("lsf", tmp_path, line).whole)[0]
     assert (submit["gpus"], submit["nodes"]) == (2, 1)

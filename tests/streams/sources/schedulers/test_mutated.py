@@ -1,11 +1,11 @@
-"""Sources of files on records that were changed at random: no crash, no hang, no event that is none.
+"""Fuzz file sources with randomly changed records: no crash, no hang, no invalid event.
 
-TESTS_FUZZ_LINES says how many lines each source reads; without it they are few. A million of one kind take some
+TESTS_FUZZ_LINES sets the number of lines per source (default 2000). A million lines of one source take some
 minutes on an idle machine:
 
     TESTS_FUZZ_LINES=1000000 .venv/bin/python -m pytest -s -k lsf tests/streams/sources/schedulers/test_mutated.py
 
-What was run by November 2026: a million lines of each kind.
+Run by November 2026: a million lines per source.
 """
 
 import json
@@ -38,7 +38,7 @@ LINES_AT_ONCE = min(20_000, max(LINES // 10, 200))
 SECONDS_PER_LINE = 0.002
 GROWTH_BYTES = 200 << 20
 
-CORPUS: dict[str, list[str]] = {  # by the source's name, and what else tells one from another
+CORPUS: dict[str, list[str]] = {  # by source name, plus a suffix that makes it unique
     "pbs": [
         pbs.QUEUED,
         pbs.STARTED,
@@ -133,7 +133,7 @@ ODD += [
 
 
 def mutated(chance: random.Random, corpus: list[str]) -> str:
-    """A record as it is, or changed in up to three ways."""
+    """Return a record unchanged or with up to three random changes."""
     text = chance.choice(corpus)
     for _ in range(chance.choice((0, 1, 1, 2, 3))):
         begin = chance.randrange(len(text) + 1)
@@ -156,7 +156,7 @@ def mutated(chance: random.Random, corpus: list[str]) -> str:
 
 
 def written(path: Path, seed: int, corpus: list[str]) -> int:
-    """Write a file of mutated records, the first as it is, so that its kind is known; gives how many lines it has."""
+    """Write mutated records after an unchanged first one, which identifies the format; return the number of lines."""
     chance, lines = random.Random(seed), corpus[0].count("\n")
     with path.open("wb") as file:
         file.write(corpus[0].encode())
@@ -176,7 +176,7 @@ def checked(events: list[AnyEvent], skipped: list[SkippedPart]) -> None:
 
 @pytest.mark.timeout(600 + LINES // 100)
 @pytest.mark.parametrize("name", CORPUS)
-def test_changed_records_do_no_harm(name: str, tmp_path: Path) -> None:
+def test_sources_on_mutated_records_emit_valid_events(name: str, tmp_path: Path) -> None:
     path, read, told, bad = tmp_path / "log", 0, 0, 0
     before = psutil.Process().memory_info().rss
 
@@ -208,8 +208,8 @@ def test_changed_records_do_no_harm(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("inside", ["[", '{"a":'])
 @pytest.mark.parametrize("name", ["events", "flux-log", "htcondor", "kueue-log"])
-def test_brackets_one_in_another_are_one_bad_record(name: str, inside: str, tmp_path: Path) -> None:
-    """A source that fails at a record fails there again after each start."""
+def test_deeply_nested_record_is_skipped(name: str, inside: str, tmp_path: Path) -> None:
+    """A source that crashes on a record would crash on it again after each restart."""
     good = htcondor.as_json(0, "2024-09-15T10:23:20Z", None) if name == "htcondor" else CORPUS[name][0]
     (tmp_path / "log").write_text('{"a":' + inside * 50_000 + "}\n" + good)
     skipped: list[SkippedPart] = []

@@ -62,8 +62,8 @@ class TestPbs(SourceContract):
         return str(directory)
 
 
-def test_one_that_is_not_eligible_yet_is_submitted(tmp_path: Path) -> None:
-    """It is held, or waits for another; when it was eligible its start tells."""
+def test_job_with_zero_etime_is_submitted_and_altered_at_start(tmp_path: Path) -> None:
+    """The job is held or has a dependency; its start record has the eligible time."""
     found = read(
         "pbs",
         tmp_path,
@@ -78,7 +78,7 @@ def test_one_that_is_not_eligible_yet_is_submitted(tmp_path: Path) -> None:
     assert plain(found.live)[1]["eligible"] == 1700000050.0
 
 
-def test_the_start_of_an_array_as_a_whole_may_have_no_time(tmp_path: Path) -> None:
+def test_start_record_of_whole_job_array_is_ignored(tmp_path: Path) -> None:
     array = QUEUED.replace("7.srv", "7[].srv").replace("Resource_List.mem", "array_indices=0-9 Resource_List.mem")
     started = STARTED.replace("7.srv", "7[].srv").replace("start=1700000100 ", "")
     found = read("pbs", tmp_path, array + started)
@@ -86,7 +86,7 @@ def test_the_start_of_an_array_as_a_whole_may_have_no_time(tmp_path: Path) -> No
     assert found.source.left_out == {"starts of arrays as a whole": 1}
 
 
-def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
+def test_pbs_records_of_job_yield_submit_start_end(tmp_path: Path) -> None:
     found = read("pbs", tmp_path, QUEUED + STARTED + ENDED)
     assert found.live == found.whole
     assert plain(found.live) == [
@@ -111,11 +111,11 @@ def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
     ]
 
 
-def test_the_end_alone_says_it_too(tmp_path: Path) -> None:
+def test_end_record_alone_yields_all_events(tmp_path: Path) -> None:
     assert read("pbs", tmp_path, ENDED).whole == read("pbs", tmp_path, QUEUED + STARTED + ENDED).whole
 
 
-def test_torque_says_what_is_asked_for_with_the_start(tmp_path: Path) -> None:
+def test_torque_start_record_adds_request(tmp_path: Path) -> None:
     what = "Resource_List.nodes=2:ppn=8:gpus=1+3 Resource_List.nodect=5 Resource_List.walltime=600"
     bare = "11/14/2023 22:13:20;Q;7.srv;queue=workq\n"
     started = f"11/14/2023 22:15:00;S;7.srv;{WHO} {TIMES} start=1700000100 exec_host=n1/0-7+n2/0+n2/1 {what}\n"
@@ -137,15 +137,15 @@ def test_torque_says_what_is_asked_for_with_the_start(tmp_path: Path) -> None:
     ]
 
 
-def test_what_other_writers_of_such_logs_say(tmp_path: Path) -> None:
-    """Accounts in quotes, and the CPUs of a Cray."""
+def test_quoted_account_and_cray_mppwidth_are_read(tmp_path: Path) -> None:
+    """Some sites quote accounts; Cray systems record CPUs in mppwidth."""
     found = read("pbs", tmp_path, ENDED.replace("account=p1", 'account="SCSG0001"'))
     assert plain(found.whole)[0]["account"] == "SCSG0001"
     started = f"11/14/2023 22:15:00;S;7.srv;{WHO} {TIMES} start=1700000100 Resource_List.mppwidth=64\n"
     assert plain(read("pbs", tmp_path, started).whole)[0]["cpus"] == 64
 
 
-def test_what_happens_to_a_job_is_told(tmp_path: Path) -> None:
+def test_pbs_record_types_yield_events(tmp_path: Path) -> None:
     lines = [
         QUEUED,
         "11/14/2023 22:13:30;Q;7.srv;queue=long\n",
@@ -175,7 +175,7 @@ def test_what_happens_to_a_job_is_told(tmp_path: Path) -> None:
     assert found.source.left_out == {"deletions of running jobs or of jobs without a submission": 2}
 
 
-def test_a_job_waits_from_when_it_is_eligible(tmp_path: Path) -> None:
+def test_etime_in_start_record_sets_eligible_time(tmp_path: Path) -> None:
     held = QUEUED.replace("etime=1700000000 ", "depend=afterok:6.srv ")
     later = STARTED.replace("etime=1700000000", "etime=1700000060")
     found = plain(read("pbs", tmp_path, held + later).live)
@@ -184,7 +184,7 @@ def test_a_job_waits_from_when_it_is_eligible(tmp_path: Path) -> None:
     assert plain(read("pbs", tmp_path, later).live)[0]["eligible"] == 1700000060.0
 
 
-def test_an_array_queues_as_one_row(tmp_path: Path) -> None:
+def test_job_array_is_submitted_as_single_job(tmp_path: Path) -> None:
     array = QUEUED.replace("7.srv", "7[].srv").replace("Resource_List.mem", "array_indices=1-6:2 Resource_List.mem")
     tasks = [
         STARTED.replace("7.srv", f"7[{task}].srv") + ENDED.replace("7.srv", f"7[{task}].srv") for task in (1, 3, 5)
@@ -198,7 +198,7 @@ def test_an_array_queues_as_one_row(tmp_path: Path) -> None:
     assert {event["array"] for event in plain(found.live) if event["type"] == "start"} == {"7[].srv"}
     some = read("pbs", tmp_path, array + tasks[0] + whole[1])
     assert [event.kind for event in some.live] == ["submit", "start", "end", "cancel"]
-    alone = plain(read("pbs", tmp_path, tasks[0]).live)  # Torque, or the array's record is not in the log
+    alone = plain(read("pbs", tmp_path, tasks[0]).live)  # Torque, or the log lacks the record of the job array
     assert [(event["type"], event.get("array")) for event in alone] == [
         ("submit", "7[].srv"),
         ("start", None),
@@ -217,13 +217,13 @@ def test_an_array_queues_as_one_row(tmp_path: Path) -> None:
         ("", "unknown"),
     ],
 )
-def test_how_a_job_ended(tmp_path: Path, status: str, state: str) -> None:
+def test_exit_status_yields_end_state(tmp_path: Path, status: str, state: str) -> None:
     end = ENDED.replace("Exit_status=0", f"Exit_status={status}" if status else "")
     assert read("pbs", tmp_path, end).live[-1].state == state
 
 
-def test_local_times_are_those_of_the_site(tmp_path: Path) -> None:
-    """By the zone that is given, in summer and in winter; or by what the log itself shows."""
+def test_local_times_use_given_or_inferred_timezone(tmp_path: Path) -> None:
+    """Use the given time zone, in summer and winter, or infer it from the log."""
 
     def line(kind: str, job: str, at: int, more: str = "") -> str:
         local = datetime.fromtimestamp(at, ZoneInfo("America/New_York")).strftime("%m/%d/%Y %H:%M:%S")
@@ -233,7 +233,11 @@ def test_local_times_are_those_of_the_site(tmp_path: Path) -> None:
         start = line("S", f"{at}", at + 10, f"{WHO} ctime={at} start={at + 10} Resource_List.ncpus=1")
         return start + line("Q", f"{at}b", at + 20, "queue=q") + line("D", f"{at}b", at + 30, "requestor=a")
 
-    winter, summer, twice = 1_700_000_000, 1_689_000_000, 1_699_163_400  # one of the hour that comes twice
+    winter, summer, twice = (
+        1_700_000_000,
+        1_689_000_000,
+        1_699_163_400,
+    )  # in the repeated hour in autumn
     text = (
         line("Q", "first", summer - 60, "queue=q") + story(summer) + story(twice) + story(twice + 3600) + story(winter)
     )
@@ -247,7 +251,7 @@ def test_local_times_are_those_of_the_site(tmp_path: Path) -> None:
     }
 
 
-def test_it_is_recognised() -> None:
+def test_pbs_format_is_recognised() -> None:
     assert PbsSource.recognises(b"cut short\n" + QUEUED.encode())
     assert not PbsSource.recognises(b"14/11/2023;Q;1;2\n") and not PbsSource.recognises(b"99/99/2023 22:13:20;Q;7;x\n")
 

@@ -1,4 +1,4 @@
-"""Answers of PBS's qstat as JSON."""
+"""JSON responses of PBS's qstat."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def answer(after_s: int, indent: int | None = 4, **jobs: dict[str, Any]) -> str:
 LEFT = ENDED | {"job_state": "F"}
 
 
-def test_a_job_that_has_left_is_told_whole(tmp_path: Path) -> None:
+def test_finished_job_yields_submit_start_end(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(answer(5000, j7=LEFT))
     assert format_of(tmp_path / "log") is QstatSource
     for indent in (4, None):
@@ -59,19 +59,19 @@ def test_a_job_that_has_left_is_told_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bare", ["005", "0x1F", "1e999", "nan", "-inf", ".5", "5.", "+7"])
 def test_unquoted_c_numbers_are_read(tmp_path: Path, bare: str) -> None:
-    """OpenPBS writes each value that strtod reads without quotes: of a variable `-v foo=005`, of a job's name."""
+    """OpenPBS omits quotes of values that strtod accepts, such as `-v foo=005` or a numeric job name."""
     log = answer(5000, j7=LEFT | {"Job_Name": "BARE", "Variable_List": {"foo": "BARE", "PBS_O_SYSTEM": "Linux"}})
     found = plain(read("qstat", tmp_path, log.replace('"BARE"', bare)).whole)
     assert found[0] == SUBMIT | REQUEST | {"executable": bare}
     assert len(found) == 3
 
 
-def test_no_job_is_later_than_the_answer(tmp_path: Path) -> None:
+def test_timezone_is_inferred_from_response_timestamp(tmp_path: Path) -> None:
     (found,) = plain(read("qstat", tmp_path, answer(10, j7={"job_state": "Q"})).whole)
     assert found == SUBMIT | REQUEST
 
 
-def test_looks_one_after_the_other(tmp_path: Path) -> None:
+def test_successive_polls_emit_events(tmp_path: Path) -> None:
     held, queued = {"job_state": "H"}, {"job_state": "Q"}
     gone = {"job_state": "F", "mtime": "Tue Nov 14 23:20:00 2023"}
     looks = (
@@ -100,7 +100,7 @@ def test_looks_one_after_the_other(tmp_path: Path) -> None:
     ]
 
 
-def test_a_job_that_waits_for_its_time_is_held_until_then(tmp_path: Path) -> None:
+def test_job_waiting_for_execution_time_is_held(tmp_path: Path) -> None:
     waiting = {"job_state": "W", "Execution_Time": "Wed Nov 15 08:00:00 2023"}
     text = answer(10, j7=waiting) + answer(60, j7={"job_state": "Q"})
     found = read("qstat", tmp_path, text, timezone="Europe/Paris").live
@@ -122,7 +122,7 @@ class TestQstat(SourceContract):
         return str(directory / "looks.json")
 
 
-def test_what_was_altered_between_two_looks_is_told(tmp_path: Path) -> None:
+def test_request_change_between_polls_emits_alter(tmp_path: Path) -> None:
     def asks(select: str, **more: Any) -> dict[str, Any]:
         return {"job_state": "Q", "Resource_List": JOB["Resource_List"] | {"select": select, **more}}
 

@@ -1,4 +1,4 @@
-"""How slurmrestd is reached: tokens that expire and are renewed, a socket, certificates of one's own."""
+"""Access to slurmrestd: renewal of expiring tokens, Unix sockets, private certificates."""
 
 import json
 import socketserver
@@ -30,7 +30,7 @@ def token(name: str, lasts_s: float) -> str:
 
 @contextmanager
 def served(server: Any, refused: Refused, asked: list[str] | None = None) -> Iterator[list[tuple[str, str]]]:
-    """Answers all who have a token that is not refused; gives the users and tokens sent, and in `asked` the paths."""
+    """Serve requests whose token is not in `refused`; yield the users and tokens received, and add paths to `asked`."""
     sent: list[tuple[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -104,14 +104,14 @@ def test_token_command_renews_before_expiry_and_after_refusal(tmp_path: Path) ->
             ).queue(no_skips)
 
 
-def test_a_token_of_the_environment_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurmrestd_call_missing_token_variable_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JWT", raising=False)
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     with served(server, [""]), pytest.raises(CallFailed, match="no token: SLURM_JWT is not set"):
         SlurmRest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}).queue(no_skips)
 
 
-def test_a_socket(tmp_path: Path) -> None:
+def test_slurmrestd_unix_socket_serves_queue(tmp_path: Path) -> None:
     class SocketServer(socketserver.UnixStreamServer): ...
 
     server = SocketServer(str(tmp_path / "rest.sock"), BaseHTTPRequestHandler)
@@ -126,7 +126,7 @@ def test_a_socket(tmp_path: Path) -> None:
         SlurmRest(f"unix://{tmp_path}/none", {}).queue(no_skips)
 
 
-def test_certificates_of_ones_own(tmp_path: Path) -> None:
+def test_slurmrestd_client_certificate_and_private_ca_are_used(tmp_path: Path) -> None:
     authority = Authority("ours")
     ca, pair = authority.write(tmp_path / "ca.pem"), authority.write_server(tmp_path / "pair.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -146,7 +146,7 @@ def test_certificates_of_ones_own(tmp_path: Path) -> None:
         SlurmRest(address, {}, SlurmrestdAccess(ca=str(tmp_path / "none")))
 
 
-def test_what_cannot_be_both_is_refused() -> None:
+def test_slurmrestd_access_conflicting_options_raise_user_error() -> None:
     with pytest.raises(UserError, match="token_file and token_command"):
         SlurmrestdAccess(token_file="a", token_command="b")
     with pytest.raises(UserError, match="key is set without certificate"):

@@ -1,4 +1,4 @@
-"""Files of Slurm's that break off: what is whole in them is read, and it is told where that ends."""
+"""Truncated Slurm files: complete jobs are read, and the position of the cut is reported."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def pretty(document: bytes) -> bytes:
 
 @pytest.fixture(params=["whole", "in turn"])
 def _memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A document is read whole, or job by job where it is too long for that."""
+    """Read a document in one piece, or job by job as for a large file."""
     if request.param == "in turn":
         monkeypatch.setattr(recorded, "LARGE_BYTES", 0)
         monkeypatch.setattr(recorded, "BLOCK_BYTES", 50)
@@ -43,7 +43,7 @@ def _memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("_memory")
 @pytest.mark.parametrize("look", [sacct_json, squeue])
 @pytest.mark.parametrize("shape", [bytes, pretty])
-def test_the_jobs_before_the_break_are_read(
+def test_truncated_json_yields_jobs_preceding_the_cut(
     look: Callable[[list[MadeJob], int], bytes], shape: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     document = shape(look(JOBS, 100))
@@ -62,7 +62,7 @@ def test_the_jobs_before_the_break_are_read(
 
 
 @pytest.mark.usefixtures("_memory")
-def test_an_answer_after_one_that_breaks_off_is_read_too(tmp_path: Path) -> None:
+def test_response_following_truncated_one_is_read(tmp_path: Path) -> None:
     days = [pretty(sacct_json(JOBS[:2], 100)), pretty(sacct_json(JOBS[2:], 100))]
     cut = days[0].rindex(b'"job_id"') + 9
     (tmp_path / "a.json").write_bytes(days[0][:cut] + b"\n" + days[1] + b"\n")
@@ -72,7 +72,7 @@ def test_an_answer_after_one_that_breaks_off_is_read_too(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("_memory")
-def test_a_job_that_cannot_be_read_does_not_hide_the_break(tmp_path: Path) -> None:
+def test_truncation_and_invalid_job_are_both_reported(tmp_path: Path) -> None:
     document = sacct_json(JOBS, 100).replace(b'"job_id": 2', b'"job_id": []')
     (tmp_path / "a.json").write_bytes(document[:-3])
     jobs, told = submitted(tmp_path / "a.json")
@@ -81,7 +81,7 @@ def test_a_job_that_cannot_be_read_does_not_hide_the_break(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["json", "records"])
-def test_a_file_is_not_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_file_is_read_in_bounded_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "LARGE_BYTES", 1 << 20)
     monkeypatch.setattr(recorded, "BLOCK_BYTES", 1 << 18)
     lines = b"".join(line + b"\n" for job in JOBS * 1000 for _, line in records(job))
@@ -97,7 +97,7 @@ def test_a_file_is_not_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.
     assert peak < (tmp_path / "a").stat().st_size / 2 + (1 << 20)
 
 
-def test_the_report_says_it(tmp_path: Path) -> None:
+def test_report_contains_truncated_response(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(sacct_json(JOBS, 100)[:-30])
     with read_log([tmp_path / "a.json"], "s") as (log, report):
         assert log.jobs == 4
@@ -106,7 +106,7 @@ def test_the_report_says_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [sacct(JOBS * 400, 100).encode(), sacct_json(JOBS * 400, 100)])
 def test_truncated_compressed_file_is_read_to_its_end(content: bytes, tmp_path: Path) -> None:
-    zipped = gzip.compress(content, 0)  # stored as it is: something is there before the end
+    zipped = gzip.compress(content, 0)  # stored uncompressed: some data precedes the cut
     (tmp_path / "a.gz").write_bytes(zipped[: len(zipped) // 2])
     jobs, told = submitted(tmp_path / "a.gz")
     assert jobs[0] == "1"
@@ -114,14 +114,14 @@ def test_truncated_compressed_file_is_read_to_its_end(content: bytes, tmp_path: 
 
 
 @pytest.mark.parametrize("inside", [b"[", b'{"a":', b'"', b'{"job_id":1},'])
-def test_no_document_makes_it_crash_or_hang(inside: bytes, tmp_path: Path) -> None:
+def test_deeply_nested_document_is_skipped_within_time_limit(inside: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b'{"jobs":[{"submit_time":' + inside * 200_000)
     began = time.process_time()
     assert submitted(tmp_path / "a.json")[0] == []
     assert time.process_time() - began < 10
 
 
-def test_many_answers_that_break_off_take_no_longer_each(tmp_path: Path) -> None:
+def test_many_truncated_responses_are_read_in_linear_time(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes((b'{"jobs":[{"submit_time":' + b" \n" * 1000) * 10_000)
     began = time.process_time()
     told = submitted(tmp_path / "a.json")[1]
@@ -131,13 +131,13 @@ def test_many_answers_that_break_off_take_no_longer_each(tmp_path: Path) -> None
     assert time.process_time() - began < 15
 
 
-def test_a_call_that_breaks_off_has_failed() -> None:
-    """A look at the queue in which jobs are missing would say that they have ended."""
+def test_truncated_squeue_response_raises_call_failed() -> None:
+    """A poll with missing jobs would otherwise report that they ended."""
     with pytest.raises(CallFailed):
         jobs_of(squeue(JOBS, 100)[:-40], pytest.fail, "squeue")
 
 
-def test_a_recorded_look_that_breaks_off_is_passed_over(tmp_path: Path) -> None:
+def test_truncated_recorded_poll_is_skipped(tmp_path: Path) -> None:
     looks = tmp_path / "looks"
     looks.mkdir()
     (looks / "1-squeue.json").write_bytes(squeue(JOBS, 8))

@@ -1,4 +1,4 @@
-"""Slurm's programs and its REST service, as stand-ins."""
+"""Calls of Slurm's programs and of slurmrestd, both replaced by fakes."""
 
 import json
 import threading
@@ -23,7 +23,7 @@ JOBS = [MadeJob(number=1, submit=0, start=10, end=20), MadeJob(number=2, submit=
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which stand-ins of Slurm's programs are found first."""
+    """Put a directory for fake Slurm programs first in PATH."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return tmp_path
 
@@ -37,7 +37,7 @@ def no_skips(skipped: SkippedPart) -> None:
     pytest.fail(str(skipped))
 
 
-def test_the_programs_are_called_and_measured(programs: Path) -> None:
+def test_commands_call_slurm_programs_and_count_calls(programs: Path) -> None:
     (programs / "jobs.json").write_bytes(squeue(JOBS, 30))
     lines = sacct(JOBS, 30).replace("|", "\x1f")
     (programs / "jobs.txt").write_text(lines)
@@ -53,7 +53,7 @@ def test_the_programs_are_called_and_measured(programs: Path) -> None:
 
 
 @pytest.mark.parametrize(("hours", "fine"), [(0, True), (-5, False)])
-def test_programs_of_another_zone_are_refused(programs: Path, hours: int, fine: bool) -> None:
+def test_program_in_other_timezone_is_rejected(programs: Path, hours: int, fine: bool) -> None:
     (programs / "jobs.txt").write_text(sacct(JOBS, 30).replace("|", "\x1f"))
     program(programs, "sacct", f'test "$1" = --helpformat && echo "JobID Submit State" || cat {programs}/jobs.txt')
     zone = f"date -u -d '{hours} hours' +%Y-%m-%dT%H:%M:%S"
@@ -74,14 +74,14 @@ def test_programs_of_another_zone_are_refused(programs: Path, hours: int, fine: 
         ("""echo '{"jobs":[],"errors":[{"error":"Unspecified error"}]}'""", "Unspecified error"),
     ],
 )
-def test_a_program_that_fails_is_told(programs: Path, script: str, why: str) -> None:
+def test_failed_program_raises_call_failed_with_reason(programs: Path, script: str, why: str) -> None:
     program(programs, "squeue", script)
     with pytest.raises(CallFailed, match=why):
         Commands({}).queue(no_skips)
 
 
-def test_a_source_goes_on_when_calls_fail(programs: Path) -> None:
-    """A queue that cannot be asked says nothing, neither that it is empty."""
+def test_source_continues_on_failed_calls(programs: Path) -> None:
+    """A failed query emits no event; it does not mean an empty queue."""
     skipped: list[SkippedPart] = []
     source = SlurmSource("squeue", "alder", skipped.append, poll="1s", machine="1s")
     steps: Any = source.events()
@@ -95,8 +95,8 @@ def test_a_source_goes_on_when_calls_fail(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("slow", ["sacctmgr", "scontrol", "squeue"])
-def test_a_call_that_is_ended_with_the_source_did_not_fail(programs: Path, slow: str) -> None:
-    """Nor does what the look would have asked after it."""
+def test_call_killed_by_source_close_is_not_counted_as_failed(programs: Path, slow: str) -> None:
+    """Later calls of the same poll do not count as failed either."""
     (programs / "jobs.json").write_bytes(squeue(JOBS, 30))
     program(programs, "sacctmgr", "true")
     program(programs, "scontrol", "true")
@@ -116,7 +116,7 @@ def test_a_call_that_is_ended_with_the_source_did_not_fail(programs: Path, slow:
 
 
 class Served:
-    """slurmrestd's stand-in, which serves one version of the data."""
+    """Fake slurmrestd that serves one API version."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str | None]] = []
@@ -167,13 +167,13 @@ def served() -> Iterator[Served]:
     found.server.server_close()
 
 
-def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rest_client_detects_api_version_and_sends_token(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JWT", "secret")
     measured: dict[str, Calls] = {}
     calls = SlurmRest(served.address, measured)
     assert [row.job for row in calls.queue(no_skips).rows] == ["1", "2"]
     tried = len(served.asked)
-    assert tried > 1 and (measured["jobs"].count, measured["jobs"].failed) == (1, 0)  # the others were no calls
+    assert tried > 1 and (measured["jobs"].count, measured["jobs"].failed) == (1, 0)  # version probes do not count
     assert len(calls.accounting(100.0, no_skips).rows) == 2
     assert served.asked[tried:] == [
         ("/slurmdb/v0.0.40/jobs?start_time=100&skip_steps=true&show_duplicates=true", "secret")
@@ -184,7 +184,7 @@ def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: py
         calls.machine("reservations")
 
 
-def test_a_version_may_be_pinned(served: Served) -> None:
+def test_rest_client_uses_pinned_api_version(served: Served) -> None:
     assert len(SlurmRest(f"{served.address}/slurm/v0.0.40", {}).queue(no_skips).rows) == 2
     with pytest.raises(CallFailed, match="not found"):
         SlurmRest(f"{served.address}/slurm/v0.0.44/", {}).queue(no_skips)
@@ -195,7 +195,7 @@ def test_a_version_may_be_pinned(served: Served) -> None:
 
 
 @pytest.mark.parametrize("version", DYING)
-def test_a_server_that_dies_in_mid_answer_is_a_failed_call(served: Served, version: str) -> None:
+def test_server_crash_during_response_counts_as_failed_call(served: Served, version: str) -> None:
     measured: dict[str, Calls] = {}
     with pytest.raises(CallFailed, match=f"{version}/jobs: "):
         SlurmRest(f"{served.address}/slurm/{version}", measured).queue(no_skips)
@@ -219,7 +219,7 @@ def test_request_failing_after_close_is_not_counted(served: Served) -> None:
     assert len(served.asked) == 1
 
 
-def test_releases_before_23_02_are_asked_in_their_own_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rest_client_adapts_queries_to_api_v0_0_38(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PAGES, "/slurmdb/v0.0.38/jobs", squeue(JOBS, 30))
     calls = SlurmRest(f"{served.address}/slurm/v0.0.38", {})
     assert len(calls.accounting(100.0, no_skips).rows) == 2

@@ -1,4 +1,4 @@
-"""Of a long dump the old rows are passed over: what is read is as if sacct had been asked for a later span."""
+"""Option `last` on a long sacct dump: old rows are skipped, as in a dump of a later time span."""
 
 import gzip
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def queued(job: str, submit: float) -> str:
 
 
 def rows(count: int = 20, each: int = 5) -> list[str]:
-    """Five jobs a day, each over within hours; the 2nd runs from the third day to the last, the 7th still."""
+    """Return rows of `each` short jobs a day; job 2 runs from the first day to the last, job 7 is still running."""
     found = [row(str(n), n // each, n // each + 0.2) for n in range(count * each)]
     found[2], found[7] = row("2", 0, count - 1), row("7", 1, None)
     return found
@@ -50,13 +50,13 @@ def jobs(events: list[AnyEvent]) -> set[str]:
     return {event.job for event in events if isinstance(event, Submit)}
 
 
-def test_the_last_jobs_are_read_and_those_that_were_there_then(tmp_path: Path) -> None:
+def test_last_option_reads_last_jobs_and_overlapping_jobs(tmp_path: Path) -> None:
     events, report = read([written(tmp_path / "sacct.txt", rows())], last=12)
     assert jobs(events) == {"2", "7", *map(str, range(85, 100))}
     assert report.jobs == 100 and not report.skipped
 
 
-def test_it_is_what_a_dump_of_a_later_span_tells(tmp_path: Path) -> None:
+def test_last_option_equals_dump_of_later_time_span(tmp_path: Path) -> None:
     later = [one for one in rows() if one.split("|")[5] >= at(17) or "Unknown" in one]
     part, report = read([written(tmp_path / "later.txt", later)], None)
     found, narrowed = read([written(tmp_path / "sacct.txt", rows())], last=12)
@@ -65,10 +65,10 @@ def test_it_is_what_a_dump_of_a_later_span_tells(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more_numbers", [days.MORE_NUMBERS, 3])
 @pytest.mark.parametrize("later_first", [False, True])
-def test_of_a_job_that_still_lives_all_rows_count(
+def test_last_option_keeps_all_rows_of_live_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_numbers: int, later_first: bool
 ) -> None:
-    """Else it would be its first attempt again, and of an array all tasks would wait that have left."""
+    """Otherwise a job restarts at its first attempt, and departed array tasks are pending again."""
     monkeypatch.setattr(days, "MORE_NUMBERS", more_numbers)
     requeued = [row("700", 1, 1.2, state="REQUEUED"), row("700", 1.2, None)]
     array = [row(f"800_{n}", 0, 0.4) for n in range(1, 4)] + [row("800_4", 0, None), queued("800_[5-9]", 0)]
@@ -86,13 +86,13 @@ def test_of_a_job_that_still_lives_all_rows_count(
     assert narrowed.reached == report.reached
 
 
-def test_of_a_short_dump_all_is_read(tmp_path: Path) -> None:
+def test_last_option_on_short_dump_reads_all_rows(tmp_path: Path) -> None:
     path = written(tmp_path / "sacct.txt", rows())
     assert read([path], last=100)[0] == read([path], None)[0]
     assert read([path], last=100)[1].jobs == 0
 
 
-def test_files_that_overlap_do_not_make_days_busier(tmp_path: Path) -> None:
+def test_overlapping_files_count_each_job_once(tmp_path: Path) -> None:
     files = [written(tmp_path / f"{n}.txt", rows()[begin:]) for n, begin in enumerate((0, 60, 80))]
     events, report = read(files, last=12)
     assert jobs(events) == {"2", "7", *map(str, range(85, 100))} and report.jobs == 100
@@ -101,7 +101,7 @@ def test_files_that_overlap_do_not_make_days_busier(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "odd", ["1000.batch|x|ada|{0}|{0}|{0}|COMPLETED|4\n", "1|a|b|ada|{0}|{0}|{0}|COMPLETED|4\n", "no row\n", "\n"]
 )
-def test_what_is_no_plain_row_is_read_as_ever(tmp_path: Path, odd: str) -> None:
+def test_last_option_reports_irregular_rows_like_full_read(tmp_path: Path, odd: str) -> None:
     text = rows()
     text.insert(3, odd.format(at(0.1)))
     part, narrowed = read([written(tmp_path / "sacct.txt", text)], last=12)
@@ -113,22 +113,22 @@ def test_what_is_no_plain_row_is_read_as_ever(tmp_path: Path, odd: str) -> None:
     ]
 
 
-def test_a_zipped_file_that_is_cut_short_is_told_once(tmp_path: Path) -> None:
-    zipped = gzip.compress((HEADER + "".join(rows())).encode(), 0)  # stored: something is there before the end
+def test_truncated_gzip_file_is_reported_one_time(tmp_path: Path) -> None:
+    zipped = gzip.compress((HEADER + "".join(rows())).encode(), 0)  # stored uncompressed: some data precedes the cut
     (tmp_path / "sacct.gz").write_bytes(zipped[:-9])
     events, report = read([tmp_path / "sacct.gz"], last=12)
     assert jobs(events) == {"2", "7", *map(str, range(85, 100))}
     assert [(part.count, part.found) for part in report.skipped.values()] == [(1, BROKEN_ZIP)]
 
 
-def test_one_cluster_of_several_is_read_whole(tmp_path: Path) -> None:
+def test_cluster_filter_reads_all_jobs_despite_last_option(tmp_path: Path) -> None:
     text = "".join(f"{one.rstrip()}|{'ab'[n % 2]}\n" for n, one in enumerate(rows()))
     (tmp_path / "sacct.txt").write_text(HEADER.replace("\n", "|Cluster\n") + text)
     with read_log([tmp_path / "sacct.txt"], "s", None, None, ["cluster=a"], last=12) as (log, report):
         assert log.jobs == 50 and report.jobs == 0
 
 
-def test_an_array_counts_as_one_of_the_last_jobs(tmp_path: Path) -> None:
+def test_job_array_counts_as_single_job_for_last_option(tmp_path: Path) -> None:
     arrays = [row(f"{n}_{task}", n / 5, n / 5 + 0.2) for n in range(100) for task in range(30)]
     events, report = read([written(tmp_path / "sacct.txt", arrays)], last=12)
     assert jobs(events) == {str(n) for n in range(84, 100)} and report.jobs == 100

@@ -1,4 +1,4 @@
-"""Records of jobcomp/kafka, and the broker's partitions merged by time."""
+"""Records of jobcomp/kafka, and the merge of Kafka partitions by time."""
 
 import json
 from collections import deque
@@ -25,7 +25,7 @@ def one(**other: Any) -> JobRow:
     return row
 
 
-def test_a_finish() -> None:
+def test_finish_record_becomes_ended_row() -> None:
     row = one()
     assert (row.job, row.phase, row.state) == ("7", "ended", "completed")
     assert (row.submit, row.start, row.end) == (NOON, NOON + 60, NOON + 180)
@@ -36,13 +36,13 @@ def test_a_finish() -> None:
     )  # seconds, not minutes
 
 
-def test_a_start_has_no_state() -> None:
+def test_start_record_becomes_running_row() -> None:
     row = row_of(records(MadeJob(number=7, submit=0, start=60))[0][1])
     assert isinstance(row, JobRow)
     assert (row.phase, row.start, row.end) == ("running", NOON + 60, None)
 
 
-def test_one_that_was_cancelled_in_the_queue_never_ran() -> None:
+def test_job_cancelled_while_pending_has_no_start() -> None:
     assert one(**{"@start": FINISH["@end"]}, elapsed=0, nodes=None, state="CANCELLED").start is None
     assert one(**{"@start": FINISH["@end"]}, elapsed=0, nodes="n1").start == NOON + 180
 
@@ -52,26 +52,26 @@ def test_pending_at_a_finish_is_a_requeue() -> None:
 
 
 @pytest.mark.parametrize("word", ["Unknown", "None"])
-def test_words_for_unknown_times(word: str) -> None:
+def test_finish_record_with_unknown_time_text_has_no_time(word: str) -> None:
     assert one(**{"@eligible": word}).eligible is None
     assert row_of(json.dumps(FINISH | {"@submit": word}).encode()) == "submit_time"
 
 
-def test_tasks_and_heterogeneous_jobs() -> None:
+def test_jobcomp_record_of_array_task_or_het_job_is_named() -> None:
     assert one(array_job_id=5, array_task_id=0).job == "5_0"
     assert one(het_job_id=6).request.get("het_group") == "6"
     assert one(array_job_id=0, array_task_id=0, het_job_id=0).job == "7"
 
 
 @given(st.binary(max_size=50) | st.dictionaries(st.sampled_from(sorted(FINISH)), st.none() | st.text() | st.integers()))
-def test_no_record_makes_it_crash(value: bytes | dict[str, Any]) -> None:
+def test_read_record_accepts_or_skips_arbitrary_input(value: bytes | dict[str, Any]) -> None:
     skipped: list[SkippedPart] = []
     data = value if isinstance(value, bytes) else json.dumps(FINISH | value).encode()
     assert len(read_record(data, "here", 1, skipped.append).rows) + len(skipped) == 1
 
 
-def test_a_record_of_brackets_is_told() -> None:
-    """The reader of a topic that fails at a record fails there again after each start."""
+def test_deeply_nested_record_is_reported_as_skipped() -> None:
+    """A reader that crashes on a record would crash on it again after each restart."""
     skipped: list[SkippedPart] = []
     assert read_record(b'{"jobid":5,"x":' + b"[" * 100_000, "here", 1, skipped.append).rows == []
     assert [part.expected for part in skipped] == ["a record of jobcomp/kafka, as JSON"]
@@ -84,7 +84,7 @@ class Message(NamedTuple):
 
 
 class Broker:
-    """A consumer of a topic with two partitions, of which it gives one message at a time."""
+    """Fake consumer of a topic with two partitions; returns one message per poll."""
 
     def __init__(self, *partitions: list[tuple[int, bytes]], begin: int = 0) -> None:
         self.places = [TopicPartition("alder", number) for number in range(len(partitions))]
@@ -136,7 +136,7 @@ def jobs(way: KafkaRecords, place: SlurmCursor) -> list[str]:
     return found
 
 
-def test_partitions_are_merged_by_the_brokers_time() -> None:
+def test_partitions_are_merged_by_broker_timestamp() -> None:
     broker = Broker([(1, value(1)), (4, value(4)), (5, value(5))], [(2, value(2)), (3, value(3))])
     place, skipped = SlurmCursor(slurm=1), list[SkippedPart]()
     way = KafkaRecords("broker:9092/alder", skipped.append, consumer=broker)
@@ -148,7 +148,7 @@ def test_partitions_are_merged_by_the_brokers_time() -> None:
     assert not skipped
 
 
-def test_records_that_were_deleted_are_told() -> None:
+def test_records_deleted_by_retention_are_reported() -> None:
     skipped: list[SkippedPart] = []
     way = KafkaRecords("broker:9092/alder", skipped.append, consumer=Broker([(1, value(1))], begin=7))
     assert jobs(way, SlurmCursor(slurm=1, offsets={"alder/0": 2})) == ["1"]
@@ -156,6 +156,6 @@ def test_records_that_were_deleted_are_told() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "broker:9092", "broker:9092/", "/alder"])
-def test_an_address_names_brokers_and_topics(address: str) -> None:
+def test_kafka_address_missing_broker_or_topic_is_rejected(address: str) -> None:
     with pytest.raises(UserError, match="expected kafka://"):
         KafkaRecords(address, lambda _: None, consumer=Broker([]))

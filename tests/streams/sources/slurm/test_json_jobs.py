@@ -1,4 +1,4 @@
-"""What squeue, slurmrestd and sacct print as JSON, in the shapes of the releases from 21.08 to 26.05."""
+"""JSON of squeue, slurmrestd and sacct, in the formats of releases 21.08 to 26.05."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ NOON = 1767355200
 
 
 def number(value: int | None, infinite: bool = False) -> dict[str, Any]:
-    """A number as it is since 23.02."""
+    """Return a number in the format used since 23.02."""
     return {"set": value is not None, "infinite": infinite, "number": value or 0}
 
 
@@ -104,11 +104,11 @@ def one(job: dict[str, Any], **other: Any) -> JobRow:
     return rows[0]
 
 
-def test_releases_differ_in_shape_alone() -> None:
+def test_old_and_new_release_json_yield_equal_rows() -> None:
     assert one(OLD) == one(NEW)
 
 
-def test_a_queued_job() -> None:
+def test_pending_job_has_request_and_expected_start() -> None:
     row = one(NEW)
     assert (row.job, row.phase, row.submit, row.start, row.expected) == ("7", "queued", NOON, None, NOON + 600)
     where = {"queue": "batch", "partitions": ["batch", "gpu"], "walltime": 3600.0}
@@ -117,16 +117,16 @@ def test_a_queued_job() -> None:
     assert row.request | request == row.request
 
 
-def test_a_begin_time_is_no_estimate() -> None:
+def test_begin_time_is_not_an_expected_start() -> None:
     assert one(NEW, state_reason="BeginTime").expected is None
 
 
 @pytest.mark.parametrize("other", [{"state_reason": "JobHeldUser"}, {"state_reason": "JobHeldAdmin"}, {"hold": True}])
-def test_a_held_job(other: dict[str, Any]) -> None:
+def test_held_job_is_recognised(other: dict[str, Any]) -> None:
     assert one(NEW, **other).held
 
 
-def test_an_array_and_its_tasks() -> None:
+def test_job_array_and_array_tasks_are_read() -> None:
     row = one(NEW, array_job_id=number(7), array_task_string="1-10%2", array_max_tasks=number(2))
     assert (row.job, row.array, row.array_size, row.request.get("array_limit")) == ("7", None, 10, 2)
     task = one(NEW, job_id=9, array_job_id=number(7), array_task_id=number(0), job_state=["RUNNING"])
@@ -137,14 +137,14 @@ def test_an_array_and_its_tasks() -> None:
     assert (old.job, old.array) == ("7", None)
 
 
-def test_a_job_that_was_cancelled_in_the_queue_never_ran() -> None:
+def test_job_cancelled_while_pending_has_no_start() -> None:
     ended = {"job_state": ["CANCELLED"], "start_time": number(NOON + 60), "end_time": number(NOON + 60)}
     assert one(NEW, **ended).start is None
     assert one(NEW, **ended, nodes="n1").start == NOON + 60
 
 
-def test_a_job_that_would_have_got_processors_never_ran_either() -> None:
-    """Where the accounting tells what a job was to be allocated when it was cancelled."""
+def test_cancelled_job_with_planned_cpus_has_no_start() -> None:
+    """The accounting records the planned allocation of a job cancelled while pending."""
     times = DONE["time"] | {"end": NOON + 60}
     row = one(DONE, time=times, state={"current": ["CANCELLED"]}, nodes="None assigned")
     assert (row.phase, row.start, row.end) == ("ended", None, NOON + 60)
@@ -154,7 +154,7 @@ def test_a_job_that_would_have_got_processors_never_ran_either() -> None:
     assert one(NEW, **done, nodes="n1").start == NOON + 600
 
 
-def test_gpus_that_the_site_does_not_track() -> None:
+def test_started_gpus_untracked_by_site_use_gres_detail() -> None:
     runs: dict[str, Any] = {"job_state": ["RUNNING"], "tres_alloc_str": "cpu=8,mem=4G,node=2"}
     assert one(NEW, **runs).started_gpus is None
     assert one(NEW, **runs, gres_detail=["gpu:a100:2(IDX:0-1)", "gpu:a100:2(IDX:0,2)"]).started_gpus == 4
@@ -164,13 +164,13 @@ def test_gpus_that_the_site_does_not_track() -> None:
     assert by_socket.request.get("gpus") == 2 * 2 * 2
 
 
-def test_no_limit() -> None:
+def test_infinite_time_limit_is_unlimited() -> None:
     assert one(NEW, time_limit=number(None, infinite=True)).unlimited
     assert one(OLD, time_limit=4294967295).unlimited
     assert one(OLD, time_limit=4294967295).request.get("walltime") is None
 
 
-def test_a_job_of_the_accounting() -> None:
+def test_sacct_job_has_request_and_allocation() -> None:
     row = one(DONE)
     assert (row.job, row.phase, row.state) == ("7", "ended", "completed")
     assert (row.start, row.end, row.request.get("cpus"), row.request.get("memory"), row.request.get("gpu_types")) == (
@@ -193,18 +193,18 @@ def test_unreadable_job_is_reported_and_others_read() -> None:
 
 
 @pytest.mark.parametrize("document", [b"", b"{}", b"[]", b'{"jobs":null}', b"slurm_load_jobs error"])
-def test_what_is_no_such_document(document: bytes) -> None:
+def test_read_jobs_on_other_document_raises_value_error(document: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_jobs(document, lambda _: None, "squeue")
 
 
-def test_names_that_are_no_utf8() -> None:
+def test_job_name_with_invalid_utf8_is_replaced() -> None:
     document = json.dumps({"jobs": [NEW]}).encode().replace(b"namd", b"na\xffmd")
     assert read_jobs(document, lambda _: None, "squeue").rows[0].request.get("executable") == "na\ufffdmd"
 
 
 @pytest.mark.parametrize("field", ["job_id", "submit_time"])
-def test_a_job_with_such_a_name_and_a_wrong_field_is_told(field: str) -> None:
+def test_job_with_invalid_utf8_name_and_bad_field_is_reported(field: str) -> None:
     document = json.dumps({"jobs": [{"name": "namd"} | NEW | {field: []}, NEW]}).encode().replace(b"namd", b"na\xffmd")
     skipped: list[SkippedPart] = []
     assert len(read_jobs(document, skipped.append, "squeue").rows) == 1
@@ -219,5 +219,5 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(NEW)), values, max_size=6))
-def test_no_values_make_it_crash(other: dict[str, Any]) -> None:
+def test_read_jobs_accepts_arbitrary_field_values(other: dict[str, Any]) -> None:
     read(NEW | other)

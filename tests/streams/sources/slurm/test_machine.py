@@ -1,4 +1,4 @@
-"""Nodes, partitions, reservations and limits, as scontrol and slurmrestd tell them."""
+"""Nodes, partitions, reservations and limits in the formats of scontrol and slurmrestd."""
 
 import json
 
@@ -34,7 +34,7 @@ No reservations in the system
 """
 
 
-def test_pools_are_nodes_that_are_alike() -> None:
+def test_capacity_groups_equal_nodes_into_pools() -> None:
     told = {"nodes": NODES, "partitions": PARTITIONS, "reservations": RESERVATIONS}
     machine = Machine(*(words.read_text(what, lines) for what, lines in told.items()))
     found = capacity_of(machine, "alder", 100.0)
@@ -67,7 +67,7 @@ def test_pools_are_nodes_that_are_alike() -> None:
     ]
 
 
-def test_too_many_pools_are_joined_if_only_memory_differs() -> None:
+def test_pools_over_limit_merge_if_only_memory_differs() -> None:
     nodes = [Node(f"n{n}", 8, "up", ("batch",), {}, n << 30) for n in range(1, 400)]
     found = capacity_of(Machine(nodes), "alder", 0.0)
     assert found is not None
@@ -76,7 +76,7 @@ def test_too_many_pools_are_joined_if_only_memory_differs() -> None:
 
 
 @pytest.mark.parametrize("number", [lambda n: n, lambda n: {"set": True, "infinite": False, "number": n}])
-def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
+def test_slurmrestd_number_shapes_yield_equal_machines(number: object) -> None:
     node = {
         "name": "g1",
         "state": ["IDLE", "DRAIN"],
@@ -104,7 +104,7 @@ def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
     assert (kept.start, kept.end, kept.maintenance, nodes) == (10.0, 20.0, True, ["g1"])
 
 
-def test_limits() -> None:
+def test_sacctmgr_qos_text_yields_limits() -> None:
     found = words.read_text("qos", "normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
     assert found == [
         Limit(per="all", qos="high", cpus=100, gpus=8, jobs=50),
@@ -112,7 +112,7 @@ def test_limits() -> None:
     ]
 
 
-def test_slurmrestd_tells_the_same_limits() -> None:
+def test_slurmrestd_qos_limits_equal_sacctmgr_limits() -> None:
     cpus, gpus = {"type": "cpu", "name": "", "id": 1, "count": 100}, {"type": "gres", "name": "gpu", "count": 8}
     tres = {"total": [cpus, gpus], "per": {"user": [cpus | {"count": 10}], "account": [], "job": []}}
     most = {
@@ -141,10 +141,10 @@ alder|part||lab|||
 """
 
 
-def test_limits_of_associations() -> None:
+def test_sacctmgr_associations_text_yields_limits() -> None:
     assert words.read_text("associations", ASSOCIATIONS) == [
         Limit(per="all", jobs=200),
-        Limit(per="account", name="course", jobs=10),  # others are below `lab`, and eve is of two accounts
+        Limit(per="account", name="course", jobs=10),  # other accounts are below `lab`, and eve has two accounts
         Limit(per="user", name="ada", jobs=3),
         Limit(per="user", name="bob", cpus=8, jobs=3),
     ]
@@ -156,7 +156,7 @@ def test_limits_of_associations() -> None:
     assert words.read_json("associations", json.dumps({"associations": [one | {"max": most}]}).encode()) == alike
 
 
-def test_a_partition_has_its_own_limits_and_keeps_some_out() -> None:
+def test_partition_applies_qos_limits_and_denies_accounts() -> None:
     line = "PartitionName=debug State=UP DenyAccounts=course DenyQos=low,old QoS=short"
     ((part, qos),) = words.read_text("partitions", line)
     allowed = {"allowed": "", "deny": "low,old", "assigned": "short"}
@@ -174,7 +174,7 @@ def test_a_partition_has_its_own_limits_and_keeps_some_out() -> None:
     assert why == ["account course may not use partition debug", None]
 
 
-def test_lists_of_nodes() -> None:
+def test_hostlist_expands_to_node_names() -> None:
     assert hosts("n[1-3,7],rack[01-02]-g[1-2],x") == [
         *("n1", "n2", "n3", "n7"),
         *("rack01-g1", "rack01-g2", "rack02-g1", "rack02-g2"),
@@ -185,7 +185,7 @@ def test_lists_of_nodes() -> None:
 
 
 @given(st.text("NodeName= PartitionName= ReservationName=State=n[1-9],\n|cpu", max_size=300))
-def test_no_text_makes_it_crash(told: str) -> None:
+def test_machine_parser_accepts_arbitrary_text(told: str) -> None:
     nodes, parts = words.read_text("nodes", told), words.read_text("partitions", told)
     machine = Machine(nodes, parts, words.read_text("reservations", told), words.read_text("qos", told))
     found = capacity_of(machine, "alder", 0.0)

@@ -1,4 +1,4 @@
-"""A poll loop of Slurm states up to when it has read everything."""
+"""Read time of a Slurm poll loop: all events up to it are read."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -13,7 +13,7 @@ from streams.sources.slurm.source import SlurmSource
 
 
 class FixedPolls(QueuePolling):
-    """Returns prepared results of the queue, one a step; None is a poll that fails."""
+    """Return prepared poll results, one per step; None is a failed poll."""
 
     def __init__(self, results: list[PollResult | None]) -> None:
         super().__init__(Commands({}), refuse, 1.0, 1.0)

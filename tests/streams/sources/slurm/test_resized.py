@@ -1,4 +1,4 @@
-"""A job that is resized while it runs is one attempt, though the accounting has a row for each of its sizes."""
+"""A job resized while it runs has one attempt, though the accounting has a row per size."""
 
 import json
 from pathlib import Path
@@ -15,12 +15,17 @@ from streams.sources.slurm.text import read_sacct
 from tests.support.made_slurm import NOON, MadeJob, squeue, stamp
 
 SLUIDS = ("sBR1JB8J1YM400", "sBR1JB8J1YM401")
-"""As Slurm 26.05 prints them."""
+"""SLUIDs in the format of Slurm 26.05."""
 
 
 def accounted(sluids: bool = False, began: int = 10, ended: int | None = 90, whole: bool = True) -> str:
-    """What sacct of 22.05 printed of a job that `scontrol update JobId=1 NumNodes=1` made smaller, with other times;
-    `sluids`: with the columns of 26.05.
+    """Return sacct 22.05 output for a job shrunk by `scontrol update JobId=1 NumNodes=1`, with other times.
+
+    Args:
+        sluids: Add the columns of 26.05.
+        began: Start of the second row.
+        ended: End of the job; None if it is running.
+        whole: Include the first row.
     """
     head = "JobID|JobIDRaw|Submit|Eligible|Start|End|State|NNodes|NodeList|AllocTRES|User"
     size = "billing={0},cpu={0},mem=100M,node={0}"
@@ -47,7 +52,7 @@ WHOLE = ["0 submit 0", "10 start 0", "50 alter 0", "90 end 0"]
 
 
 @pytest.mark.parametrize("sluids", [False, True])
-def test_a_file_tells_of_one_attempt(sluids: bool, tmp_path: Path) -> None:
+def test_resized_job_in_file_has_single_attempt(sluids: bool, tmp_path: Path) -> None:
     (tmp_path / "sacct.txt").write_text(accounted(sluids))
     with read_log([tmp_path / "sacct.txt"], "alder") as (log, _):
         events = [event for event in log.events(0) if event.kind != "capacity"]
@@ -55,7 +60,7 @@ def test_a_file_tells_of_one_attempt(sluids: bool, tmp_path: Path) -> None:
     assert (events[1].cpus, events[2].cpus, events[2].nodes) == (2, 1, 1)
 
 
-def test_sluids_tell_it_whatever_the_start_is() -> None:
+def test_sluids_identify_resize_despite_other_start_time() -> None:
     table = JobTable("alder")
     assert says(table.update(told(accounted(sluids=True, began=50)), NOON + 100)) == WHOLE
 
@@ -65,12 +70,12 @@ def test_resized_job_without_first_row_is_late() -> None:
     assert submit.late
 
 
-def test_a_requeue_has_other_sluids_and_stays_one() -> None:
+def test_requeue_with_new_original_sluid_is_reported() -> None:
     text = accounted(sluids=True, began=60).replace(f"{SLUIDS[1]}|{SLUIDS[0]}", f"{SLUIDS[1]}|{SLUIDS[1]}")
     assert "50 requeue 0" in says(JobTable("alder").update(told(text), NOON + 100))
 
 
-def test_polls_tell_it_once() -> None:
+def test_repeated_polls_report_resize_one_time() -> None:
     table = JobTable("alder", accounted=True)
     running = told(accounted(ended=None))
     assert says(table.update(running, NOON + 60)) == WHOLE[:3]
@@ -79,14 +84,14 @@ def test_polls_tell_it_once() -> None:
     assert table.update(told(accounted()), NOON + 110) == []
 
 
-def test_it_may_be_resized_in_the_second_in_which_it_starts() -> None:
+def test_resize_in_start_second_emits_no_event() -> None:
     table = JobTable("alder", accounted=True)
     job = MadeJob(number=1, submit=0, start=50, end=90, cpus=1)
     table.update(read_jobs(squeue([job], 55), lambda _: None, "squeue").rows, NOON + 55, queue=True)
     assert table.update(told(accounted(began=50, ended=None)), NOON + 60) == []
 
 
-def test_the_queue_tells_it_and_the_accounting_says_nothing_more() -> None:
+def test_resize_reported_by_queue_is_not_repeated_by_accounting() -> None:
     table = JobTable("alder", accounted=True)
     job = MadeJob(number=1, submit=0, start=10, end=90, cpus=2, state="CANCELLED")
     for at, cpus in ((5, 2), (20, 2), (55, 1), (95, 1)):
@@ -99,7 +104,7 @@ def test_the_queue_tells_it_and_the_accounting_says_nothing_more() -> None:
     assert table.update(told(accounted()), NOON + 100) == []
 
 
-def test_an_answer_in_json_has_sluids_too() -> None:
+def test_json_sluids_identify_resize() -> None:
     def one(sluid: str, submit: int, state: str, end: int) -> dict[str, Any]:
         times = {"submission": NOON + submit, "eligible": NOON + submit, "start": NOON + 10, "end": NOON + end}
         tres = {"allocated": [{"type": "cpu", "name": "", "count": 2 if submit == 0 else 1}], "requested": []}
@@ -112,7 +117,7 @@ def test_an_answer_in_json_has_sluids_too() -> None:
     assert says(JobTable("alder").update(found, NOON + 100)) == WHOLE
 
 
-def test_jobcomps_record_of_a_size_that_ended_is_no_requeue() -> None:
+def test_jobcomp_resizing_record_is_not_a_requeue() -> None:
     def record(state: str, end: int, sluid: str) -> bytes:
         times = {"@submit": stamp(0), "@start": stamp(10), "@end": stamp(end)}
         fields = {"jobid": 1, "state": state, "total_cpus": 1, "nodes": "n1", "elapsed": end - 10}

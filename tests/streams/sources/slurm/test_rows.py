@@ -1,4 +1,4 @@
-"""Slurm's words for resources, times, arrays and states."""
+"""Slurm's notation of resources, times, job arrays and states."""
 
 import msgspec
 import pytest
@@ -42,17 +42,17 @@ from streams.sources.slurm.attempt_rows import (
         ((), None),
     ],
 )
-def test_phases(words: tuple[str, ...], phase: tuple[str, str] | None) -> None:
+def test_phase_of_state_words_returns_phase_and_state(words: tuple[str, ...], phase: tuple[str, str] | None) -> None:
     assert phase_of(words) == phase
 
 
-def test_a_usual_end_says_no_state() -> None:
+def test_end_event_of_completed_job_omits_state() -> None:
     found = phase_of(("COMPLETED",))
     assert found is not None
     assert b"state" not in msgspec.json.encode(End(site="s", time=1.0, job="1", state=found[1]))
 
 
-def test_resources() -> None:
+def test_resources_of_tres_string_returns_values() -> None:
     found = resources_of("cpu=64,mem=62.50G,node=2,billing=112,gres/gpu=4,gres/gpu:a100=4,license/matlab=2,what")
     assert (found.cpus, found.nodes, found.memory, found.gpus) == (64, 2, 67108864000, 4)
     assert found.gpu_types == {"a100": 4}
@@ -73,7 +73,7 @@ def test_resources() -> None:
         ("", {}),
     ],
 )
-def test_gpus(text: str, gpus: dict[str, int]) -> None:
+def test_gres_of_text_returns_gpus_by_type(text: str, gpus: dict[str, int]) -> None:
     assert gres_of(text) == gpus
 
 
@@ -88,11 +88,11 @@ def test_gpus(text: str, gpus: dict[str, int]) -> None:
         ("Partition_Limit", None),
     ],
 )
-def test_walltimes(text: str, seconds: float | None) -> None:
+def test_walltime_of_text_returns_seconds(text: str, seconds: float | None) -> None:
     assert walltime_of(text) == (seconds, False)
 
 
-def test_no_walltime() -> None:
+def test_unlimited_walltime_has_no_value() -> None:
     assert walltime_of("UNLIMITED") == (None, True)
 
 
@@ -107,11 +107,11 @@ def test_no_walltime() -> None:
         ("", (None, None)),
     ],
 )
-def test_arrays(text: str, found: tuple[int | None, int | None]) -> None:
+def test_array_of_task_list_returns_size_and_limit(text: str, found: tuple[int | None, int | None]) -> None:
     assert array_of(text) == found
 
 
-def test_names_are_one_line_and_not_too_long() -> None:
+def test_name_of_text_is_one_line_of_limited_length() -> None:
     assert name_of("a\nb\tc\x00") == "a b c"
     assert name_of("x" * 300) == "x" * 256
     assert name_of("(null)") is None
@@ -123,7 +123,7 @@ def test_names_are_one_line_and_not_too_long() -> None:
 
 
 @given(st.text(max_size=60) | st.text("0123456789-:,=%[]KMGcn./gpu", max_size=60))
-def test_no_text_makes_a_reader_of_it_crash(text: str) -> None:
+def test_field_parsers_accept_arbitrary_text(text: str) -> None:
     resources_of(text)
     gres_of(text)
     walltime_of(text)

@@ -1,4 +1,4 @@
-"""The source `slurm`, by each of its ways, keeps the contract; and together they say what each says alone."""
+"""Source `slurm`: each kind of input keeps the contract and yields the same events."""
 
 import gzip
 import json
@@ -35,14 +35,14 @@ JOBS = [
     MadeJob(number=5, submit=100, start=150),
     MadeJob(number=6, submit=110),
 ]
-"""Two that ended, one that was cancelled in the queue, one that ran twice, one that runs and one that is queued."""
+"""Two ended jobs, one cancelled while pending, one requeued, one running and one pending."""
 
 EVENTS = 6 + 5 + 5
-"""Submissions, starts, and what ends an attempt."""
+"""Submits, starts, and ends of attempts."""
 
 
 def kinds(events: list[AnyEvent]) -> list[tuple[float, str, str, int]]:
-    """What says the same, whoever says it: when, what, of whom."""
+    """Return time, kind, job and attempt of the events that all inputs have in common."""
     return sorted(
         (event.time - NOON, event.kind, event.job, event.attempt)
         for event in events
@@ -86,7 +86,7 @@ class TestAccounting(SourceContract):
 
 class TestJobcomp(SourceContract):
     name = "slurm"
-    events = EVENTS - 1  # of one that is queued nothing is known
+    events = EVENTS - 1  # a pending job has no record
     bad = (
         BadPart(line=1, field=None, expected="a record of jobcomp/kafka"),
         BadPart(line=2, field="@submit", expected="a time"),
@@ -122,7 +122,7 @@ def test_missing_job_after_restart_is_given_up_at_same_poll(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_ways_say_the_same_alone_and_together(tmp_path: Path, seed: int) -> None:
+def test_source_kinds_yield_equal_events_alone_and_combined(tmp_path: Path, seed: int) -> None:
     jobs = history(seed)
     happens = {time for job in jobs for time in (job.submit, job.start, job.end) if time is not None}
     moments = sorted(happens)
@@ -174,7 +174,7 @@ def test_files_are_recognised_and_read_whole(tmp_path: Path, kind: str) -> None:
     assert source.records == {"text": 7, "json": 6, "records": 10}[kind]
 
 
-def test_local_times_are_those_of_the_zone(tmp_path: Path) -> None:
+def test_local_times_use_timezone_option(tmp_path: Path) -> None:
     (tmp_path / "alder.txt").write_text(sacct(JOBS[:1], 300))
     source = SlurmSource(str(tmp_path / "alder.txt"), timezone="Europe/Paris")
     assert next(iter(source.read_all())).time == NOON - 3600
@@ -186,7 +186,7 @@ def test_local_times_are_those_of_the_zone(tmp_path: Path) -> None:
     ("name", "site", "zipped"),
     [("a+b (1).txt", "a+b (1)", bytes), (".sacct", "site", gzip.compress), ("c.xz", "c", lzma.compress)],
 )
-def test_a_file_may_have_any_name_and_be_zipped(
+def test_file_with_any_name_or_compression_is_read(
     name: str, site: str, zipped: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(zipped(sacct(JOBS, 300).encode()))
@@ -195,7 +195,7 @@ def test_a_file_may_have_any_name_and_be_zipped(
     assert sum(event.kind == "end" for event in source.read_all()) == 3
 
 
-def test_answers_may_be_appended_to_one_file(tmp_path: Path) -> None:
+def test_concatenated_responses_in_one_file_are_read(tmp_path: Path) -> None:
     days = [squeue(JOBS[:2], 300), squeue(JOBS[4:6], 300)]
     (tmp_path / "a.json").write_bytes(
         b"\n".join([days[0], b'{"jobs": [', json.dumps(json.loads(days[1]), indent=1).encode()])
@@ -206,8 +206,8 @@ def test_answers_may_be_appended_to_one_file(tmp_path: Path) -> None:
     assert [part.expected for part in told] == ["a whole answer, as JSON"]
 
 
-def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:
-    """Also where it is all of the file: it is known by its columns."""
+def test_unreadable_parts_of_file_are_reported(tmp_path: Path) -> None:
+    """The columns identify the format even if no row of the file is readable."""
     text = sacct(JOBS, 300)
     (tmp_path / "a.txt").write_text("\ufeff" + text)
     (tmp_path / "b.txt").write_text(text.replace("|Submit|", "|Sent|"))
@@ -221,7 +221,7 @@ def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:
         told.clear()
 
 
-def test_what_is_no_place_to_look_is_refused(tmp_path: Path) -> None:
+def test_invalid_location_raises_user_error(tmp_path: Path) -> None:
     for location in ("", "slurm", "kafka://", "kafka://broker:9092", "http://", str(tmp_path), "slurmdb"):
         with pytest.raises(UserError):
             SlurmSource(location, "here")
@@ -229,7 +229,7 @@ def test_what_is_no_place_to_look_is_refused(tmp_path: Path) -> None:
         SlurmSource("squeue")
 
 
-def test_a_big_queue_has_a_small_cursor(tmp_path: Path) -> None:
+def test_cursor_of_large_queue_stays_small(tmp_path: Path) -> None:
     jobs = [MadeJob(number=4_000_000 + number, submit=number // 5) for number in range(10_000)]
     (tmp_path / "0001-squeue.json").write_bytes(squeue(jobs, 5000))
     cursor = events_there(SlurmSource(str(tmp_path), "here"))[-1][1]
@@ -237,7 +237,7 @@ def test_a_big_queue_has_a_small_cursor(tmp_path: Path) -> None:
     assert len(cursor) < 40 * len(jobs) < MAX_CURSOR_BYTES
 
 
-def test_rows_of_other_clusters_are_left_out_of_looks(tmp_path: Path) -> None:
+def test_cluster_option_filters_rows_of_recorded_polls(tmp_path: Path) -> None:
     rows = "".join(f"7|{name}|2026-01-01T10:00:00|2026-01-01T10:01:00|Unknown|RUNNING\n" for name in ("fir", "elm"))
     (tmp_path / "0001-sacct.txt").write_text(f"JobID|Cluster|Submit|Start|End|State\n{rows}")
     counts = [
@@ -247,7 +247,7 @@ def test_rows_of_other_clusters_are_left_out_of_looks(tmp_path: Path) -> None:
     assert counts == [1, 0]
 
 
-def test_cursor_whose_jobs_cannot_be_decompressed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cursor_with_undecodable_jobs_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "0001-squeue.json").write_bytes(squeue([MadeJob(number=7, submit=0)], 5000))
     cursor = events_there(SlurmSource(str(tmp_path), "here"))[-1][1]
     assert cursor is not None

@@ -1,4 +1,4 @@
-"""What a look says beyond what was told: holds, arrays, alterations, requeues, and jobs that have vanished."""
+"""Events that a poll adds: holds, job arrays, alterations, requeues, and vanished jobs."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def says(events: list[JobEvent]) -> list[str]:
 
 
 class Followed:
-    """A table and what it says of looks at the queue."""
+    """A job table and its events for polls of the queue."""
 
     def __init__(self, *jobs: MadeJob, accounted: bool = False) -> None:
         self.jobs, self.table = list(jobs), JobTable("alder", accounted=accounted)
@@ -39,17 +39,17 @@ class Followed:
         return self.table.update(rows(self.jobs, time, **other), NOON + time, queue=True)
 
 
-def test_a_hold_and_its_release() -> None:
+def test_held_job_emits_hold_and_release() -> None:
     queue = Followed(MadeJob(number=1, submit=0, held=(10, 40)))
     assert says(queue.at(5)) == ["0 submit 1"]
     assert says(queue.at(20)) == ["20 hold 1", "20 alter 1"]  # held jobs are not eligible
     assert says(queue.at(30)) == []
     released, altered = queue.at(60)
-    assert says([released, altered]) == ["40 release 1", "60 alter 1"]  # eligible since then, by Slurm
+    assert says([released, altered]) == ["40 release 1", "60 alter 1"]  # Slurm's eligible time
     assert altered.eligible == NOON + 40
 
 
-def test_a_constraint_that_is_taken_away_is_told() -> None:
+def test_removed_constraint_emits_alter() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     (submit,) = queue.at(5, node_features=[["ib"]])
     (altered,) = queue.at(10, node_features=None)
@@ -57,14 +57,14 @@ def test_a_constraint_that_is_taken_away_is_told() -> None:
     assert queue.at(15) == []
 
 
-def test_what_was_never_asked_for_is_not_taken_away() -> None:
+def test_alter_omits_fields_missing_in_request() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     queue.at(5)
     (altered,) = queue.at(10, walltime=60.0)
     assert (altered.walltime, altered.node_features, altered.dependency) == (60.0, None, None)
 
 
-def test_a_job_is_suspended_and_runs_on() -> None:
+def test_suspended_job_emits_suspend_and_resume() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=10, end=100, suspended=(30, 50)))
     assert says(queue.at(40)) == ["0 submit 1", "10 start 1", "30 suspend 1"]
     assert says(queue.at(60)) == ["50 resume 1"]
@@ -72,7 +72,7 @@ def test_a_job_is_suspended_and_runs_on() -> None:
     assert says(queue.at(130)) == []
 
 
-def test_tasks_start_out_of_the_row_of_their_array() -> None:
+def test_array_tasks_start_from_pending_array_row() -> None:
     tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=25 + 10 * n) for n in range(3)]
     queue = Followed(*tasks)
     (row,) = queue.at(5)
@@ -90,7 +90,7 @@ def test_array_first_polled_midway_has_all_tasks() -> None:
     assert says(starts) == ["20 start 10_0", "30 start 10_1"]
 
 
-def test_tasks_that_a_cut_list_did_not_name_are_not_scored() -> None:
+def test_array_tasks_missing_in_truncated_list_are_late() -> None:
     tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=90) for n in range(4)]
     queue = Followed(*tasks)
     cut = rows(tasks, 5, array_size=2)  # squeue printed `0,1,...`
@@ -102,7 +102,7 @@ def test_tasks_that_a_cut_list_did_not_name_are_not_scored() -> None:
     assert queue.table.vanished() == []
 
 
-def test_a_task_that_is_cancelled_alone_leaves_the_row() -> None:
+def test_array_task_cancelled_alone_leaves_pending_array() -> None:
     tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=50, end=90) for n in range(2)]
     queue = Followed(*tasks, MadeJob(number=12, array=10, task=2, submit=0, end=20, state="CANCELLED"))
     assert queue.at(5)[0].array_size == 3
@@ -112,7 +112,7 @@ def test_a_task_that_is_cancelled_alone_leaves_the_row() -> None:
     assert queue.table.entries["10"].pending_tasks == 0
 
 
-def test_an_array_that_is_cancelled_leaves() -> None:
+def test_cancelled_job_array_emits_cancel() -> None:
     queue = Followed(*(MadeJob(number=10 + n, array=10, task=n, submit=0) for n in range(3)))
     queue.at(5)
     queue.jobs = []
@@ -121,7 +121,7 @@ def test_an_array_that_is_cancelled_leaves() -> None:
     assert says(queue.table.give_up(["10"], NOON + 12)) == ["12 cancel 10"]
 
 
-def test_a_running_job_that_vanishes_has_ended() -> None:
+def test_vanished_running_job_emits_end_with_unknown_state() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=10))
     queue.at(20)
     queue.jobs = []
@@ -130,7 +130,7 @@ def test_a_running_job_that_vanishes_has_ended() -> None:
     assert (end.kind, end.state) == ("end", "unknown")
 
 
-def test_a_requeue_that_nobody_saw_run() -> None:
+def test_requeue_between_polls_emits_cancel_and_submit() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     queue.at(5)
     queue.jobs = [MadeJob(number=1, submit=70, restarts=1)]
@@ -138,21 +138,21 @@ def test_a_requeue_that_nobody_saw_run() -> None:
 
 
 def queued_again(accounted: bool) -> Followed:
-    """A job that ran from 10 to 47, and is queued again since 50: that the queue shows at 60."""
+    """Return the poll state of a job that ran from 10 to 47 and was requeued at 50."""
     queue = Followed(MadeJob(number=1, submit=0, start=10), accounted=accounted)
     queue.at(20)
     queue.jobs = [MadeJob(number=1, submit=50, restarts=1)]
     return queue
 
 
-def test_attempts_that_are_told_with_the_submission_of_the_first() -> None:
+def test_attempts_with_equal_submit_time_are_ordered_by_start() -> None:
     head = "JobID|Submit|Start|End|State"
     day = "2026-01-02T1"
     lines = [
         f"1|{day}2:00:00|{day}2:10:00|{day}2:20:00|PREEMPTED",
         f"1|{day}2:00:00|{day}2:30:00|{day}2:40:00|NODE_FAIL",
         f"1|{day}2:00:00|Unknown|{day}2:50:00|CANCELLED by 3",
-        f"2|{day}2:00:00|{day}2:30:00|{day}2:40:00|COMPLETED",  # not in the order of its attempts
+        f"2|{day}2:00:00|{day}2:30:00|{day}2:40:00|COMPLETED",  # attempts out of order
         f"2|{day}2:00:00|{day}2:10:00|{day}2:20:00|PREEMPTED",
     ]
     table = JobTable("alder")
@@ -182,7 +182,7 @@ def test_requeue_has_end_time_of_accounting() -> None:
     accounted = list(read_sacct(sacct([ended, *queue.jobs], 61).splitlines(), lambda _: None))
     (requeue,) = queue.table.update(accounted, NOON + 61)
     assert (requeue.kind, requeue.time, requeue.attempt) == ("requeue", NOON + 47, 0)
-    assert [event.kind for event in queue.at(70)] == ["alter"]  # of the priority, which the queue alone has
+    assert [event.kind for event in queue.at(70)] == ["alter"]  # only the queue has the priority
     assert queue.table.vanished() == []
 
 
@@ -217,7 +217,7 @@ def test_job_missing_in_accounting_comes_from_queue() -> None:
     assert says(queue.at(70)) == ["50 submit 1"]
 
 
-def test_a_request_that_changes() -> None:
+def test_changed_request_emits_alter() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     queue.at(5)
     (alter,) = queue.at(10, walltime=None, unlimited=True)
@@ -225,7 +225,7 @@ def test_a_request_that_changes() -> None:
     assert queue.at(15, walltime=None, unlimited=True) == []
 
 
-def test_reasons_are_told_where_they_are_out_of_the_ordinary() -> None:
+def test_unusual_pending_reason_emits_alter() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     queue.at(5)
     assert queue.at(10, pending_reason="Resources") == []
@@ -235,7 +235,7 @@ def test_reasons_are_told_where_they_are_out_of_the_ordinary() -> None:
     assert alter.pending_reason == ""
 
 
-def test_priorities_are_told_where_they_have_changed_a_lot() -> None:
+def test_large_priority_change_emits_alter() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     queue.at(5)
     assert queue.at(10, priority=1100.0) == []
@@ -252,14 +252,14 @@ def test_changed_priority_order_is_reported_but_rarely() -> None:
             row.request = row.request | {"priority": priority}
         return [event.priority for event in table.update(looked, NOON + at, queue=True) if event.kind == "alter"]
 
-    assert told(5, 1000.0, 900.0) == []  # they are submitted with these
+    assert told(5, 1000.0, 900.0) == []  # the priorities at submission
     assert told(60, 1050.0, 950.0) == []
     assert told(120, 1055.0, 1060.0) == [1055.0, 1060.0]
     assert told(180, 1070.0, 1065.0) == []
     assert told(3000, 1080.0, 1070.0) == [1080.0, 1070.0]
 
 
-def test_a_dependency_is_told_until_it_is_met() -> None:
+def test_satisfied_dependency_emits_alter() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     (submit,) = queue.at(5, dependency="afterok:7(unfulfilled)")
     assert submit.dependency == "afterok:7(unfulfilled)"
@@ -279,7 +279,7 @@ def test_dependency_met_between_polls_precedes_start() -> None:
     assert (outcome.actual_wait_s, outcome.wait_from) == (0.0, "eligible")
 
 
-def test_an_estimate_is_told_once() -> None:
+def test_expected_start_is_emitted_one_time() -> None:
     queue = Followed(MadeJob(number=1, submit=0, expected=400))
     _, expected = queue.at(5)
     assert (expected.kind, expected.by, expected.expected) == ("expected_start", "slurm", NOON + 400)
@@ -297,7 +297,7 @@ def test_departed_job_is_dropped_unless_still_listed() -> None:
     assert not queue.table.entries
 
 
-def test_what_ends_comes_before_what_starts_in_the_same_second() -> None:
+def test_end_precedes_start_within_same_second() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=30, end=90), MadeJob(number=2, submit=0, start=10, end=30))
     assert says(queue.at(95)) == ["0 submit 1", "0 submit 2", "10 start 2", "30 end 2", "30 start 1", "90 end 1"]
 

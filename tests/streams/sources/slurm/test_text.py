@@ -1,4 +1,4 @@
-"""What sacct prints as text."""
+"""Text output of sacct."""
 
 from datetime import UTC, timedelta, timezone, tzinfo
 
@@ -19,7 +19,7 @@ NOON = 1767355200.0
 
 
 def line(**other: str) -> str:
-    """A job that was submitted at noon, waited for a minute and ran for two; with other columns by their names."""
+    """Return a row of a job submitted at noon that waited 1 min and ran 2 min; `other` replaces columns."""
     columns = {
         "JobID": "7",
         "JobIDRaw": "7",
@@ -51,7 +51,7 @@ def one(*lines: str) -> JobRow:
     return rows[0]
 
 
-def test_a_job() -> None:
+def test_sacct_row_has_request_and_allocation() -> None:
     row = one(line())
     assert (row.job, row.phase, row.state, row.partition) == ("7", "ended", "completed", "batch")
     assert (row.submit, row.start, row.end) == (NOON, NOON + 60, NOON + 180)
@@ -60,14 +60,14 @@ def test_a_job() -> None:
     assert (row.started_cpus, row.started_nodes, row.started_gpus) == (8, 2, 1)
 
 
-def test_times_are_those_of_the_zone() -> None:
+def test_sacct_times_use_given_timezone() -> None:
     rows, _ = read(HEADER, line(), zone=timezone(timedelta(hours=2)))
     assert rows[0].submit == NOON - 7200
     rows, _ = read(HEADER, line(End=str(int(NOON))), zone=timezone(timedelta(hours=2)))
     assert rows[0].end == NOON
 
 
-def test_one_that_was_cancelled_in_the_queue_never_ran() -> None:
+def test_job_cancelled_while_pending_has_no_start() -> None:
     by = {"State": "CANCELLED by 1234", "NodeList": "None assigned", "AllocTRES": ""}
     for start in ("Unknown", "None", DAY + "12:03:00"):
         row = one(line(Start=start, **by))
@@ -81,7 +81,7 @@ def test_cancelled_pending_job_with_allocation_never_ran() -> None:
 
 
 def test_job_cancelled_at_start_without_nodes_never_ran() -> None:
-    """Older releases tell what it would have got; the columns for a replay have no NodeList."""
+    """Older releases print the planned allocation; the replay columns have no NodeList."""
     end = DAY + "12:03:00"
     columns = [name for name in HEADER.split("|") if name != "NodeList"]
     values = dict(zip(HEADER.split("|"), line(State="CANCELLED by 1234", Start=end, End=end).split("|"), strict=True))
@@ -89,16 +89,16 @@ def test_job_cancelled_at_start_without_nodes_never_ran() -> None:
     assert [(row.state, row.start, row.end) for row in rows] == [("cancelled", None, NOON + 180)]
 
 
-def test_one_that_ran_for_no_second_ran() -> None:
+def test_job_with_zero_runtime_has_start() -> None:
     assert one(line(End=DAY + "12:01:00")).start == NOON + 60
 
 
-def test_one_that_is_queued() -> None:
+def test_pending_job_has_no_start_or_end() -> None:
     row = one(line(State="PENDING", Start="Unknown", End="Unknown", NodeList="None assigned", AllocTRES=""))
     assert (row.phase, row.start, row.end, row.request.get("nodes")) == ("queued", None, None, 2)
 
 
-def test_steps_are_passed_over_and_arrays_are_told() -> None:
+def test_job_steps_are_skipped_and_job_arrays_are_read() -> None:
     rows, skipped = read(
         HEADER,
         line(JobID="7.batch", JobIDRaw="7.batch"),
@@ -117,7 +117,7 @@ def test_steps_are_passed_over_and_arrays_are_told() -> None:
     ]
 
 
-def test_tasks_that_ran_may_be_told_in_one_row() -> None:
+def test_started_array_tasks_in_one_row_are_one_job() -> None:
     row = one(line(JobID="9_[1-3]"))
     assert (row.job, row.array, row.array_size) == ("9_[1-3]", "9", None)
 
@@ -134,16 +134,16 @@ def test_long_job_numbers_are_rejected_and_task_lists_cut() -> None:
     assert (rows[0].request.get("priority"), rows[0].restarts, rows[0].request.get("cpus")) == (None, None, None)
 
 
-def test_names_with_line_breaks_and_separators() -> None:
+def test_job_name_with_line_breaks_and_separators_is_read() -> None:
     rows, skipped = read(HEADER, line(JobName="a|b\nc||d"), line(JobID="8"))
     assert [row.job for row in rows] == ["7", "8"]
     assert rows[0].request.get("executable") == "a|b"
-    assert len(skipped) == 1  # what is left of the name, after a record that was whole without it
+    assert len(skipped) == 1  # rest of the name after a row that is already complete
     rows, _ = read("JobID|JobName|Submit|Start|End|State", f"7|a\nb|{DAY}12:00:00|Unknown|Unknown|PENDING")
     assert [row.request.get("executable") for row in rows] == ["a b"]
 
 
-def test_without_a_header_it_is_that_of_the_collectors() -> None:
+def test_missing_header_uses_default_columns() -> None:
     fields = (
         f"7|7|alder|batch|normal|acc|grp|100|ada|1000|{DAY}12:00:00|{DAY}12:00:00|{DAY}12:01:00|{DAY}12:03:00|00:02:00|0:0|"
         "COMPLETED|2|8|8|3000Mc|||01:00:00|n[1-2]|na|md"
@@ -162,13 +162,13 @@ def test_without_a_header_it_is_that_of_the_collectors() -> None:
     )
 
 
-def test_other_separators() -> None:
+def test_sacct_text_with_other_separator_is_read() -> None:
     rows, skipped = read(HEADER.replace("|", "|#"), line().replace("|", "|#"))
     assert not skipped
     assert rows == [one(line())]
 
 
-def test_what_is_wrong_is_told_with_its_line() -> None:
+def test_invalid_row_is_reported_with_line_and_field() -> None:
     rows, skipped = read(
         HEADER, "broken", line(State="FOO"), line(Submit="soon"), line(JobID="x"), line(End=DAY + "09:00:00"), line()
     )
@@ -184,18 +184,18 @@ def test_what_is_wrong_is_told_with_its_line() -> None:
     assert all(len(str(part)) < 1000 for part in skipped)
 
 
-def test_a_missing_column_is_told() -> None:
+def test_missing_column_is_reported() -> None:
     rows, skipped = read("JobID|Submit|State", f"7|{DAY}12:00:00|PENDING")
     assert not rows
     assert [(part.line, part.found) for part in skipped] == [(1, "no column Start, End")]
 
 
-def test_headers_may_come_again() -> None:
+def test_repeated_header_is_skipped() -> None:
     rows, skipped = read(HEADER, line(), HEADER, line(JobID="8"))
     assert [row.job for row in rows] == ["7", "8"] and not skipped
 
 
-def test_nothing_comes_before_what_it_follows_from() -> None:
+def test_times_out_of_order_are_clamped() -> None:
     row = one(line(Start=DAY + "11:59:59", End=DAY + "11:59:58"))
     assert (row.submit, row.start, row.end) == (NOON, NOON, NOON)
     row = one(line(Start=DAY + "12:01:00", End=DAY + "12:00:59"))
@@ -210,7 +210,7 @@ def test_missing_allocation_columns_use_the_state(state: str, ran: bool) -> None
     assert (rows[0].start is not None) == ran
 
 
-def test_gpus_of_older_releases() -> None:
+def test_gres_columns_of_older_releases_yield_gpus() -> None:
     head = "JobID|Submit|Start|End|State|NNodes|ReqGRES|AllocGRES"
     times = f"{DAY}12:00:00|{DAY}12:01:00|{DAY}12:02:00|COMPLETED|2"
     rows, skipped = read(head, f"7|{times}|gpu:2|gpu:a100:4", f"8|{times}|gpu:2|", f"9|{times}||")
@@ -223,6 +223,6 @@ def test_gpus_of_older_releases() -> None:
 
 
 @given(st.lists(st.text("0123456789-:T|_[],=.+ \nUnknowCAPED", max_size=200) | st.just(line()), max_size=20))
-def test_no_lines_make_it_crash(lines: list[str]) -> None:
+def test_read_sacct_accepts_arbitrary_lines(lines: list[str]) -> None:
     read(HEADER, *lines)
     read(*lines)

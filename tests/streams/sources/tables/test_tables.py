@@ -1,4 +1,4 @@
-"""Tables of jobs: CSV and Parquet, with the columns of public data sets and with one's own."""
+"""Job tables in CSV and Parquet, with columns of public data sets or a custom mapping."""
 
 import bz2
 import csv
@@ -75,7 +75,7 @@ def written(directory: Path, text: str, name: str = "jobs.csv") -> Path:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_public_set_is_recognised_and_read(name: str, tmp_path: Path) -> None:
+def test_public_data_set_is_recognised_and_read(name: str, tmp_path: Path) -> None:
     text, jobs = SETS[name]
     path = written(tmp_path, text)
     assert format_of(path) is TableSource
@@ -91,7 +91,7 @@ def test_a_public_set_is_recognised_and_read(name: str, tmp_path: Path) -> None:
         assert submit.get("walltime") == {"eagle": 14400.0, "kestrel": 14400.0}.get(name)
 
 
-def test_lumos_in_detail(tmp_path: Path) -> None:
+def test_lumos_table_yields_events(tmp_path: Path) -> None:
     first, second, third = (told(written(tmp_path, LUMOS))[place : place + 3] for place in (0, 3, 6))
     assert first == [
         {"type": "submit", "time": T, "job": "1", "user": "70296325381051", "account": "5", "cpus": 512, "nodes": 8}
@@ -103,7 +103,7 @@ def test_lumos_in_detail(tmp_path: Path) -> None:
     assert [event["type"] for event in third] == ["submit", "cancel"]  # killed before it ran
 
 
-def test_parquet_and_zipped_csv_say_the_same(tmp_path: Path) -> None:
+def test_parquet_and_compressed_csv_yield_equal_events(tmp_path: Path) -> None:
     rows = {
         "job_id": [7, 8],
         "user_id": [3, 3],
@@ -128,7 +128,7 @@ def test_parquet_and_zipped_csv_say_the_same(tmp_path: Path) -> None:
     assert told(tmp_path / "jobs.csv.bz2", map="pm100") == found
 
 
-def test_kestrel_as_parquet_has_zones_and_durations(tmp_path: Path) -> None:
+def test_kestrel_parquet_timezones_and_durations_are_read(tmp_path: Path) -> None:
     times = {"submit_time": 0, "start_time": 1, "end_time": 11}
     zoned = {
         name: pyarrow.array([NOON + timedelta(minutes=at)] * 2, pyarrow.timestamp("ns", "-07:00"))
@@ -159,14 +159,14 @@ def test_kestrel_as_parquet_has_zones_and_durations(tmp_path: Path) -> None:
     )
 
 
-def test_lumos_without_a_column_of_jobs(tmp_path: Path) -> None:
+def test_lumos_table_missing_job_column_numbers_jobs(tmp_path: Path) -> None:
     path = written(tmp_path, ",run_time,wait_time,submit_time,gpu_num\n0,1389243,5,1502114581,1\n")
     assert format_of(path) is TableSource
     submit, start, end = told(path)
     assert (submit["job"], submit["gpus"], start["time"], end["time"]) == ("0", 1, 1502114586, 1503503829)
 
 
-def test_fdata(tmp_path: Path) -> None:
+def test_fdata_parquet_yields_events(tmp_path: Path) -> None:
     rows = {
         "jid": ["a"],
         "usr": ["u"],
@@ -182,7 +182,7 @@ def test_fdata(tmp_path: Path) -> None:
     assert (submit["walltime"], start["time"] - submit["time"], end["state"]) == (600.0, 60.0, "failed")
 
 
-def test_the_size_of_the_machine_may_lie_beside_it(tmp_path: Path) -> None:
+def test_capacity_event_file_adds_machine_size_to_table(tmp_path: Path) -> None:
     size = written(tmp_path, f'{{"type":"capacity","v":1,"site":"x","time":{T},"cpus":512}}\n', "size.jsonl")
     with read_log([written(tmp_path, LUMOS), size], "alder") as (log, _):
         told = log.surveys["alder"].capacity
@@ -206,7 +206,7 @@ fine = "completed"
 """
 
 
-def test_a_mapping_of_ones_own(tmp_path: Path) -> None:
+def test_custom_column_mapping_is_used(tmp_path: Path) -> None:
     path = written(tmp_path, "id;in;queued;ran;nodes;mem;how\na;2023-03-01 13:00;2;1.5;2;4;fine\n")
     submit, start, end = told(path, map=str(written(tmp_path, MAP, "map.toml")))
     assert end["state"] == "completed"
@@ -224,7 +224,7 @@ def test_a_mapping_of_ones_own(tmp_path: Path) -> None:
         ('state = "how"', r"no column 'why', the state; there are: id, in, queued"),
     ],
 )
-def test_a_wrong_mapping_is_told(change: str, problem: str, tmp_path: Path) -> None:
+def test_invalid_mapping_raises_user_error(change: str, problem: str, tmp_path: Path) -> None:
     new = {'"minutes"': '"eons"', "[states]": "[states", 'state = "how"': 'state = "why"', "wait = ": "walltime = "}
     path = written(tmp_path, "id;in;queued;ran;nodes;mem;how\n")
     with pytest.raises(UserError, match=problem):
@@ -241,7 +241,7 @@ run = 5
 """
 
 
-def test_a_table_without_a_header_is_known_by_numbers_of_columns(tmp_path: Path) -> None:
+def test_headerless_table_is_mapped_by_column_number(tmp_path: Path) -> None:
     path = written(tmp_path, "7|ann|1000|1|60\n8|bob|2000|2|30\n")
     found = told(path, map=str(written(tmp_path, NUMBERED, "map.toml")))
     assert [(event["type"], event["job"], event["time"]) for event in found] == [
@@ -261,7 +261,7 @@ def test_a_table_without_a_header_is_known_by_numbers_of_columns(tmp_path: Path)
         told(path, map=str(written(tmp_path, NUMBERED.replace("job = 1", "job = 0"), "zero.toml")))
 
 
-def test_what_cannot_be_a_table_is_told(tmp_path: Path) -> None:
+def test_unmappable_table_raises_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"use --map FILE to define the columns, or acme, .*; there are: a, b"):
         told(written(tmp_path, "a,b\n1,2\n"))
     with pytest.raises(UserError, match="there is no such column mapping or file; there are: acme"):
@@ -273,11 +273,11 @@ def test_what_cannot_be_a_table_is_told(tmp_path: Path) -> None:
         told(tmp_path / "x.parquet")
 
 
-def test_each_mapping_that_is_here_is_valid() -> None:
+def test_packaged_mappings_are_valid() -> None:
     assert {"job" in read_mapping(name).columns for name in ready()} == {True}
 
 
-def test_values() -> None:
+def test_cell_parsers_return_values() -> None:
     noon = NOON.timestamp()
     times = ["2023-03-01T12:00:00Z", "2023-03-01 12:00:00 UTC", "2023/03/01 12:00", noon, str(int(noon)), noon * 1e9]
     assert {time_of(cell, UTC) for cell in times} == {noon}
@@ -289,7 +289,7 @@ def test_values() -> None:
     assert [text_of(cell) for cell in (7.0, "7.0", None, float("nan"), "N/A", "a")] == ["7", "7", "", "", "", "a"]
 
 
-def test_it_is_replayed(tmp_path: Path) -> None:
+def test_table_is_recognised_by_replay(tmp_path: Path) -> None:
     with read_log([written(tmp_path, LUMOS)]) as (log, report):
         assert log.jobs == 3 and report.files[0].format == "table"
 
