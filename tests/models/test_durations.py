@@ -14,10 +14,10 @@ from streams.text.quantities import seconds_of
         (8_639_000.0, "100d"), (8.7e6, "101d"), (-90.0, "-1m30s"),
     ],
 )  # fmt: skip
-def test_it_is_rounded_to_at_most_two_units(seconds: float, text: str) -> None:
+def test_duration_is_rounded_to_at_most_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize("seconds", [1.0, 42.0, 5430.0, 7200.0, 200_000.0, 9e7])
-def test_it_can_be_typed_in_again(seconds: float) -> None:
+def test_duration_text_is_parsed_back(seconds: float) -> None:
     assert seconds_of(duration(seconds)) == pytest.approx(seconds, rel=0.02)

@@ -1,4 +1,4 @@
-"""Models add in a fixed order: their source is scanned for operations whose order depends on the CPU or on Python.
+"""Models add in a fixed order: scan their source for operations whose order depends on the CPU or Python.
 
 numpy's own `sum`, `mean`, `std` and `cumsum` are allowed: a release adds in one order on every CPU of an architecture.
 """
@@ -15,7 +15,7 @@ BY_CPU = {"dot", "vdot", "inner", "matmul", "einsum", "tensordot", "linalg", "co
 """Attributes that end in BLAS or LAPACK, which choose a kernel by the CPU; `models.linear` has what is needed."""
 
 TIES_BY_CPU = {"argsort", "argpartition"}
-"""numpy orders equal numbers by the CPU, but where `kind` is stable."""
+"""numpy sorts equal numbers in an order that depends on the CPU, unless `kind` is stable."""
 
 WHOLE_NUMBERS = {
     "models/engine/asking/engine_answers.py": {"_jobs"},
@@ -32,11 +32,11 @@ WHOLE_NUMBERS = {
     "models/site/topology/refusals.py": {"_of_all_nodes"},
     "models/site/topology/topology.py": {"_area", "node_of", "request_of"},
 }
-"""Functions that add whole numbers alone by `sum`. Of floats it depends on Python: since 3.12 it corrects rounding."""
+"""Functions that apply `sum` to integers only. For floats it depends on Python, which corrects rounding since 3.12."""
 
 
 def problems(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
-    """Yield the function, the line and the operation of what is not in a fixed order."""
+    """Yield the function, the line and the operation of each use without a fixed order."""
     yield from _within(tree, "", False)
 
 

@@ -1,4 +1,4 @@
-"""Compiled kernels are stored by the content of their sources, for all copies on a machine."""
+"""Compiled kernels are cached by the content of their sources, for all copies on a machine."""
 
 import shutil
 import subprocess
@@ -35,7 +35,7 @@ RUN = "from models.caller import caller; print(caller(4), sum(caller.stats.cache
 
 @pytest.fixture
 def copies(tmp_path: Path) -> tuple[Path, Path]:
-    """Two copies of a package with three files and the module under test."""
+    """Return two copies of a package with three files and the module under test."""
     for clone in ("first", "second"):
         folder = tmp_path / clone / "models"
         folder.mkdir(parents=True)
@@ -48,7 +48,7 @@ def copies(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def called(clone: Path, cache: Path) -> tuple[int, int]:
-    """Call the kernel in a process of its own; return its result and how often the cache had its code."""
+    """Call the kernel in its own process; return its result and the number of cache hits."""
     run = subprocess.run(
         [sys.executable, "-c", RUN],
         cwd=clone,
@@ -74,7 +74,7 @@ def test_kernels_of_equal_sources_are_compiled_once(copies: tuple[Path, Path], t
         ("limits.py", "BASE = 2", "BASE = 3", 13),
     ],
 )
-def test_a_change_in_another_file_compiles_its_callers_again(
+def test_kernel_callers_recompile_after_a_change_in_another_file(
     copies: tuple[Path, Path], tmp_path: Path, file: str, before: str, after: str, expected: int
 ) -> None:
     first, _ = copies

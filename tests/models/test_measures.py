@@ -16,7 +16,7 @@ from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy, Bound, Histogr
 REFEREE = Path(__file__).parents[3] / "shared" / "referee" / "score.py"
 
 Scored = tuple[float, float, float | None, dict[str, float] | None]
-"""A job's wait and run time, and what was predicted: its wait and bounds on it."""
+"""A job's wait and run time, and its predicted wait and bounds."""
 
 MEASURES = ("AAE", "PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min", "missing", "jobs")
 
@@ -72,7 +72,7 @@ def random_jobs(count: int, seed: int) -> list[Scored]:
     return jobs
 
 
-def test_every_measure_is_the_referees(referee: ModuleType) -> None:
+def test_measures_equal_those_of_the_referee(referee: ModuleType) -> None:
     assert_agree(referee, random_jobs(5000, seed=1))
 
 
@@ -91,11 +91,11 @@ amounts = st.one_of(st.sampled_from([0.0, 59.0, 60.0, 120.0, 180.0, 600.0, 660.0
         max_size=5,
     )
 )
-def test_every_measure_is_the_referees_on_the_edges_too(referee: ModuleType, jobs: list[Scored]) -> None:
+def test_measures_equal_those_of_the_referee_on_edge_cases(referee: ModuleType, jobs: list[Scored]) -> None:
     assert_agree(referee, jobs)
 
 
-def test_the_measures_of_one_job_by_hand() -> None:
+def test_measures_of_one_job_equal_manual_computation() -> None:
     accuracy = accuracy_over([(1200.0, 1800.0, 600.0, {"0.9": 1500.0})])
     assert accuracy.measures() == {
         "AAE": 600 / 3600,
@@ -115,13 +115,13 @@ def test_the_measures_of_one_job_by_hand() -> None:
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 10.0, 1e6])
-def test_no_estimate_counts_as_missing_and_scores_as_zero(wait_s: float) -> None:
+def test_missing_estimate_is_counted_and_scored_as_zero(wait_s: float) -> None:
     withheld, zero = accuracy_over([(wait_s, 60.0, None, None)]), accuracy_over([(wait_s, 60.0, 0.0, None)])
     assert (withheld.missing, zero.missing) == (1, 0)
     assert withheld.measures() | {"missing": 0} == zero.measures()
 
 
-def test_nothing_seen_is_no_error() -> None:
+def test_measures_of_empty_accuracy_are_zero() -> None:
     assert set(Accuracy().measures().values()) == {0}
 
 
@@ -136,7 +136,7 @@ def test_run_time_without_estimate_is_missing_and_scores_zero() -> None:
     assert "within" not in RunAccuracy().measures()
 
 
-def test_a_value_on_an_edge_is_in_the_bucket_below_it() -> None:
+def test_histogram_value_on_an_edge_is_in_the_lower_bucket() -> None:
     histogram = Histogram.over((1.0, 2.0))
     for value in (0.0, 1.0, 1.5, 2.0, 2.1, 1e9):
         histogram.add(value, (1.0, 2.0))
@@ -144,7 +144,7 @@ def test_a_value_on_an_edge_is_in_the_bucket_below_it() -> None:
     assert histogram.total == pytest.approx(1e9 + 6.6)
 
 
-def test_the_histograms_hold_every_job() -> None:
+def test_histograms_contain_every_job() -> None:
     jobs = random_jobs(1000, seed=2)
     accuracy = accuracy_over(jobs)
     assert len(accuracy.error.counts) == len(ERROR_BUCKETS) + 1 and len(accuracy.ppe.counts) == len(PPE_BUCKETS) + 1
@@ -155,7 +155,7 @@ def test_the_histograms_hold_every_job() -> None:
     assert sum(accuracy.error.counts) == sum(accuracy.ppe.counts) == len(jobs)
 
 
-def test_what_was_counted_survives_being_stored() -> None:
+def test_accuracy_survives_encoding() -> None:
     accuracy, jobs = Accuracy(), random_jobs(300, seed=3)
     for half in (jobs[:150], jobs[150:]):
         accuracy = msgspec.msgpack.decode(msgspec.msgpack.encode(accuracy), type=Accuracy)
@@ -167,7 +167,7 @@ def test_what_was_counted_survives_being_stored() -> None:
     assert msgspec.msgpack.encode(accuracy) == msgspec.msgpack.encode(uninterrupted)
 
 
-def test_two_accuracies_share_nothing() -> None:
+def test_accuracies_share_no_state() -> None:
     one, other = Accuracy(), Accuracy()
     one.add_wait(0.0, 100.0, {"0.5": 1.0})
     assert other == Accuracy() and other.bounds == {}
@@ -188,7 +188,7 @@ def test_sums_of_bounds_have_the_same_order_in_every_process() -> None:
         assert done.stdout == f"{[str(n) for n in range(20)]}\n"
 
 
-def test_what_was_withheld_is_no_error_of_what_was_told() -> None:
+def test_tally_excludes_withheld_predictions() -> None:
     accuracy = Accuracy()
     for predicted_s, wait_s in ((600.0, 900.0), (None, 7200.0)):
         accuracy.add_wait(predicted_s, wait_s)

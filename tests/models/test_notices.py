@@ -1,4 +1,4 @@
-"""When a notice is due, and what it says."""
+"""Due times and texts of notices."""
 
 import pytest
 
@@ -11,13 +11,13 @@ BEFORE_S = 900.0
 FIRST = StartEstimate(expected_start=10 * HOUR_S, latest=20 * HOUR_S, made_at=0.0)
 
 
-def test_a_prediction_tells_the_start_and_the_latest_one() -> None:
+def test_estimate_of_prediction_has_start_and_latest_start() -> None:
     bounds = {"0.5": 1000.0, "0.9": 5000.0}
     said = prediction("4711", 1000.0, 700.0, predicted_start=1100.0, bounds=bounds, waited_s=600.0)
     assert estimate_of(said) == StartEstimate(1100.0, 5100.0, 700.0)
 
 
-def test_it_is_about_to_start_once() -> None:
+def test_about_to_start_notice_is_due_once() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     assert due(job, 9 * HOUR_S, BEFORE_S) is None
     now = 10 * HOUR_S - BEFORE_S
@@ -28,7 +28,7 @@ def test_it_is_about_to_start_once() -> None:
     assert due(job, now + 60, BEFORE_S) is None
 
 
-def test_who_submits_a_job_that_starts_soon_is_not_told_so() -> None:
+def test_job_submitted_shortly_before_its_start_has_no_notice() -> None:
     job = watched(PLACE, StartEstimate(600.0, 7200.0, 0.0), BEFORE_S)
     assert due(job, 300.0, BEFORE_S) is None
 
@@ -50,12 +50,12 @@ def test_notice_of_delay_follows_estimate_or_clock_past_latest() -> None:
     told = notice(job, "slipped", 41 * HOUR_S, "notify")
     assert told.text == "job 4711 at kth has not started by its latest predicted time"
     job.was_notified(told, BEFORE_S)
-    assert due(job, 42 * HOUR_S, BEFORE_S) is None  # said once, until there is another estimate
+    assert due(job, 42 * HOUR_S, BEFORE_S) is None  # notified once, until the next estimate
     job.estimated(StartEstimate(43 * HOUR_S, 44 * HOUR_S, 42 * HOUR_S))
     assert due(job, 42.9 * HOUR_S, BEFORE_S) == "slipped"
 
 
-def test_what_slips_to_a_start_that_is_near_is_told_once() -> None:
+def test_delay_to_an_imminent_start_is_notified_once() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     now = 25 * HOUR_S
     job.estimated(StartEstimate(now + BEFORE_S / 2, 40 * HOUR_S, now))
@@ -68,7 +68,7 @@ def test_what_slips_to_a_start_that_is_near_is_told_once() -> None:
     assert due(job, 50 * HOUR_S - BEFORE_S, BEFORE_S) == "about_to_start"
 
 
-def test_a_bound_before_the_expected_start_is_none() -> None:
+def test_bound_before_expected_start_is_ignored() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     job.estimated(StartEstimate.of(21 * HOUR_S, 12 * HOUR_S, HOUR_S))
     told = notice(job, "slipped", HOUR_S, "notify")
@@ -77,7 +77,7 @@ def test_a_bound_before_the_expected_start_is_none() -> None:
     assert due(job, HOUR_S, BEFORE_S) is None
 
 
-def test_it_comes_sooner_where_half_of_what_was_left_is_gone() -> None:
+def test_sooner_notice_is_due_if_half_of_remaining_wait_is_gone() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     job.estimated(StartEstimate(6.1 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
@@ -89,7 +89,7 @@ def test_it_comes_sooner_where_half_of_what_was_left_is_gone() -> None:
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
 
 
-def test_a_small_change_is_not_told() -> None:
+def test_small_change_has_no_notice() -> None:
     job = watched(PLACE, StartEstimate(500.0, 7200.0, 0.0), 60.0)
     job.estimated(StartEstimate(220.0, 7200.0, 10.0))
     assert due(job, 10.0, 60.0) is None
@@ -105,12 +105,12 @@ def test_made_again_after_a_crash_it_has_the_same_id() -> None:
 
 
 @pytest.mark.parametrize("wait_s", [None, 60.0])
-def test_without_an_estimate_nothing_can_be_told(wait_s: float | None) -> None:
+def test_start_estimate_without_wait_or_bound_is_missing(wait_s: float | None) -> None:
     found = estimate_of(prediction("1", wait_s))
     assert found is None if wait_s is None else found is not None and found.latest is None
 
 
-def test_no_start_is_told_of_a_job_that_is_held_back() -> None:
+def test_blocked_job_notice_contains_no_start() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     job.blocked_by = "held back by a limit"
     assert due(job, 10 * HOUR_S - BEFORE_S, BEFORE_S) is None

@@ -33,6 +33,6 @@ def test_unsure_site_takes_no_place_from_the_preferred_one() -> None:
     assert preferring(rank(JOB, told, {}), Preference("home")).ranking[0].site == "home"
 
 
-def test_unknown_preferred_site_changes_nothing() -> None:
+def test_preferred_site_that_is_missing_has_no_effect() -> None:
     told = {"fast": bounded(1800.0), "slow": bounded(9000.0)}
     assert preferring(rank(JOB, told, {}), Preference("elm", 1e9)) == rank(JOB, told, {})

@@ -1,4 +1,4 @@
-"""Sites are ranked for a job by the response time that it can expect."""
+"""Rank sites for a job by its expected response time."""
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ def responses(found: Ranking) -> list[tuple[str, float | None]]:
     return [(one.site, one.predicted_response_s) for one in found.ranking]
 
 
-def test_the_shortest_response_time_comes_first() -> None:
+def test_rank_sorts_by_response_time() -> None:
     found = rank(JOB, {"far": said(900.0), "near": said(60.0), "now": said(0.0)}, {})
     assert responses(found) == [("now", 3600.0), ("near", 3660.0), ("far", 4500.0)]
     assert found.job == JOB
@@ -41,7 +41,7 @@ def test_the_shortest_response_time_comes_first() -> None:
     assert (near.bounds, near.live, near.site_cpus, near.source) == ({"0.9": 99.0}, LIVE, 64, "what-if")
 
 
-def test_of_two_estimates_much_alike_the_surer_one_comes_first() -> None:
+def test_rank_puts_the_surer_of_similar_estimates_first() -> None:
     bold = msgspec.structs.replace(said(0.0), bounds={"0.9": 9000.0})
     found = rank(JOB, {"bold": bold, "sure": said(60.0), "far": said(1800.0)}, {})
     assert responses(found) == [("sure", 3660.0), ("bold", 3600.0), ("far", 5400.0)]
@@ -54,7 +54,7 @@ def test_ranking_compares_the_wait_that_the_site_names() -> None:
     assert ranked(rank(JOB, {"mute": said(None)}, {}))["mute"].cautious_wait_s is None
 
 
-def test_a_fast_site_may_make_up_for_its_wait() -> None:
+def test_rank_prefers_fast_site_despite_longer_wait() -> None:
     told = {"fast": said(1200.0, run_s=1800.0), "slow": said(0.0)}
     found = rank(JOB, told, {"fast": SiteSettings(speed=2.0)})
     assert found.reference_run_s == 3600.0
@@ -72,15 +72,15 @@ def test_common_run_time_is_the_median_of_the_sites() -> None:
 @pytest.mark.parametrize(
     ("run_s", "predicted", "walltime", "expected"),
     [
-        (600.0, 3600.0, 7200.0, 600.0),  # what was given
-        (9000.0, 3600.0, 7200.0, 7200.0),  # but no job outlives its walltime
+        (600.0, 3600.0, 7200.0, 600.0),  # the given run time
+        (9000.0, 3600.0, 7200.0, 7200.0),  # no job outlives its walltime
         (None, 9000.0, 7200.0, 7200.0),
         (None, None, 7200.0, 7200.0),
         (None, 3600.0, None, 3600.0),
         (None, None, None, None),
     ],
 )
-def test_the_reference_run_time(
+def test_rank_reference_run_time_depends_on_available_estimates(
     run_s: float | None, predicted: float | None, walltime: float | None, expected: float | None
 ) -> None:
     found = rank(JobRequest(cpus=1, walltime=walltime), {"a": said(10.0, predicted)}, {}, run_s)
@@ -104,7 +104,7 @@ def test_sites_without_an_estimate_come_last_and_ties_go_by_name() -> None:
     assert [one.site for one in rank(JobRequest(), unknown_run, {}).ranking] == ["soon", "late", "x"]
 
 
-def test_impossible_sites_are_left_out_with_reason() -> None:
+def test_impossible_sites_are_excluded_with_reason() -> None:
     told: dict[str, Reply] = {
         "small": said(0.0, cpus=4),
         "nameless": said(0.0, cpus=0),
@@ -114,7 +114,7 @@ def test_impossible_sites_are_left_out_with_reason() -> None:
     }
     limits = {"limited": SiteSettings(max_cpus=7), "short": SiteSettings(max_walltime=3600.0)}
     found = rank(JOB, told, limits)
-    assert list(ranked(found)) == ["nameless"]  # of whose size nothing is known
+    assert list(ranked(found)) == ["nameless"]  # its size is missing
     assert [(out.site, out.reason) for out in found.left_out] == [
         ("limited", "takes jobs of at most 7 CPUs"),
         ("short", "takes jobs of at most 1h, this is one of 2h there"),
@@ -130,17 +130,17 @@ def test_ranking_limit_applies_to_the_walltime_at_the_site() -> None:
     assert not ranked(rank(JobRequest(walltime=7201.0), {"fast": said(0.0)}, {"fast": limit}))
 
 
-def test_what_is_left_out_has_no_say_in_the_run_time() -> None:
+def test_excluded_site_does_not_affect_the_reference_run_time() -> None:
     found = rank(JOB, {"small": said(0.0, 60.0, cpus=4), "large": said(0.0, 3600.0)}, {})
     assert found.reference_run_s == 3600.0
 
 
-def test_a_standing_estimate_takes_the_place_of_an_answer() -> None:
+def test_grid_estimate_replaces_a_wait_answer() -> None:
     found = rank(JOB, {"asked": said(100.0), "stood": stands(10.0)}, {})
     assert [(one.site, one.source) for one in found.ranking] == [("stood", "grid"), ("asked", "what-if")]
 
 
-def test_a_question_says_all_that_is_known_of_the_job() -> None:
+def test_job_request_becomes_a_question_with_the_same_fields() -> None:
     job = JobRequest(
         cpus=4, walltime=60.0, nodes=2, gpus=1, memory=8, queue="q", user="u", group="g", account="a", executable="x"
     )
@@ -152,7 +152,7 @@ def test_a_question_says_all_that_is_known_of_the_job() -> None:
     assert JobRequest().question("7", "alder", 2.0).walltime is None
 
 
-def test_a_question_names_partitions_as_a_submission_would() -> None:
+def test_job_request_partitions_become_question_partitions() -> None:
     asked = JobRequest(gpu_type="a100", partition="gpu,old", qos="high", tasks=2, exclusive=True).question("7", "alder")
     assert (asked.queue, asked.partitions, asked.gpus, asked.gpu_types) == ("gpu", ["gpu", "old"], 1, {"a100": 1})
     assert (asked.qos, asked.tasks, asked.exclusive) == ("high", 2, True)
@@ -161,7 +161,7 @@ def test_a_question_names_partitions_as_a_submission_would() -> None:
     assert JobRequest().question("7", "alder").partitions is None
 
 
-def test_impossible_site_and_partition_are_left_out_with_reason() -> None:
+def test_impossible_site_and_partition_are_excluded_with_reason() -> None:
     never = msgspec.structs.replace(said(None), cannot_run="needs 8 GPUs a node: none has more than 4")
     some = msgspec.structs.replace(said(60.0), left_out={"debug": "walltime 2h: at most 30m in debug"})
     found = rank(JOB, {"alder": never, "birch": some}, {})
@@ -173,7 +173,7 @@ def test_impossible_site_and_partition_are_left_out_with_reason() -> None:
     assert b"partition" not in msgspec.json.encode(found.left_out[0])
 
 
-def test_stale_sites_come_last_whatever_they_say() -> None:
+def test_stale_sites_come_last_for_any_estimate() -> None:
     old = msgspec.structs.replace(said(1.0), stale="its last event came 5h ago", as_of=900.0, lag_messages=3, lag_s=4.0)
     found = rank(JOB, {"dead": old, "far": said(9000.0), "mute": said(None)}, {})
     assert [one.site for one in found.ranking] == ["far", "mute", "dead"]
@@ -186,7 +186,7 @@ def bounded(wait_s: float, wide_s: float = 0.0, **more: str) -> WaitAnswer:
     return msgspec.structs.replace(said(wait_s), bounds=bounds, **more)
 
 
-def test_how_likely_each_site_is_the_best() -> None:
+def test_p_best_is_the_probability_that_a_site_is_best() -> None:
     told = {"near": bounded(3600.0, 3000.0), "far": bounded(7200.0, 3000.0), "never": bounded(90_000.0, 10.0)}
     told |= {"old": bounded(0.0, stale="old"), "new": bounded(0.0, low_confidence="2 jobs"), "bare": said(None)}
     found = ranked(rank(JOB, told, {}))

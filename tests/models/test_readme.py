@@ -1,4 +1,4 @@
-"""The method that the documentation shows is one: installed as a package of its own, it is found by its name."""
+"""The documented example method can be installed as a package and is found by its name."""
 
 import json
 import os
@@ -23,7 +23,7 @@ GUIDE = ROOT / "docs" / "howto" / "method.md"
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """A directory with the package that is shown, installed."""
+    """Return a directory with the documented package installed."""
     method, metadata, test = re.findall(r"^```(?:python|toml)\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
     project = tomllib.loads(metadata)["project"]
     directory = tmp_path / "packages"
@@ -33,7 +33,7 @@ def packages(tmp_path: Path) -> Path:
 
 
 def run(packages: Path, *arguments: str) -> str:
-    """Run a Python module where these packages are installed, and return what it prints."""
+    """Run a Python module with these packages installed and return its output."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(packages), str(ROOT)))}
     command = [sys.executable, "-m", *arguments]
     done = subprocess.run(command, env=environment, cwd=packages, capture_output=True, text=True)
@@ -54,11 +54,11 @@ def test_readme_method_is_compared_and_replayed_by_name(packages: Path, tmp_path
 
 
 @pytest.mark.long
-def test_the_test_that_is_shown_passes(packages: Path) -> None:
+def test_documented_test_passes(packages: Path) -> None:
     assert "1 passed" in run(packages, "pytest", "-q", "test_optimist.py")
 
 
-def test_the_capacity_that_is_shown_is_one() -> None:
+def test_documented_capacity_event_is_valid() -> None:
     (shown,) = re.findall(
         r"^```json\n(.*?)^```", (ROOT / "docs" / "howto" / "events.md").read_text(), re.DOTALL | re.MULTILINE
     )
@@ -69,6 +69,6 @@ def test_the_capacity_that_is_shown_is_one() -> None:
     assert sum(pool.nodes for pool in capacity.pools) == capacity.nodes
 
 
-def test_every_method_is_described() -> None:
+def test_readme_describes_all_methods() -> None:
     text = README.read_text()
     assert not [name for name in (*METHODS, *RUN_METHODS) if f"`{name}`" not in text]

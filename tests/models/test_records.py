@@ -65,7 +65,7 @@ def decoded(value: bytes | str) -> AnyEvent:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
-def test_an_event_comes_back_from_the_wire_as_it_went(event: AnyEvent) -> None:
+def test_event_round_trips_through_json_and_msgpack(event: AnyEvent) -> None:
     wire = msgspec.json.encode(event)
     assert decoded(wire) == event
     assert type(decoded(wire)) is type(event)
@@ -82,13 +82,13 @@ def test_encoded_event_has_version_type_and_non_defaults(event: AnyEvent) -> Non
     assert set(wire) == {"type"} | said | told
 
 
-def test_every_type_of_event_has_its_own_kind() -> None:
+def test_event_types_have_distinct_kinds() -> None:
     kinds = [kind.kind for kind in AnyEvent.__args__]
     assert sorted(kinds) == sorted({*kinds})
     assert {event.kind for event in EVENTS} == {*kinds}
 
 
-def test_a_job_is_known_by_its_id_and_attempt() -> None:
+def test_job_event_key_is_its_id_and_attempt() -> None:
     keys = {event.key for event in EVENTS if isinstance(event, JobEvent)}
     assert keys == {("4711", 0), ("4711", 1)}
 
@@ -130,15 +130,15 @@ def test_decoding_ignores_unknown_and_defaults_absent_fields() -> None:
         ('{"type":"capacity","site":"a","time":1,"cpus":8,"down_nodes":-1}', ">= 0"),
     ],
 )
-def test_a_malformed_event_is_refused_and_told_why(value: str, complaint: str) -> None:
+def test_malformed_event_raises_decode_error_with_reason(value: str, complaint: str) -> None:
     with pytest.raises(msgspec.DecodeError, match=complaint):
         decoded(value)
 
 
-def test_what_a_reader_must_catch_beside_decode_errors() -> None:
+def test_invalid_utf8_and_deep_nesting_raise_documented_errors() -> None:
     with pytest.raises(UnicodeDecodeError):
         decoded(b'{"type":"start","site":"a","time":1,"job":"\xff\xfe"}')
-    with pytest.raises((RecursionError, msgspec.DecodeError)):  # from Python 3.14 on it goes deeper, up to the end
+    with pytest.raises((RecursionError, msgspec.DecodeError)):  # Python 3.14 and later parse deeper
         decoded('{"type":"start","site":"a","time":1,"job":"1","unknown":' + "[" * 100_000)
 
 
@@ -200,14 +200,14 @@ def test_withheld_prediction_encodes_null_and_reason() -> None:
     ],
     ids=lambda record: type(record).__name__,
 )
-def test_what_goes_out_comes_back_with_its_version(record: msgspec.Struct) -> None:
+def test_record_round_trips_with_its_version(record: msgspec.Struct) -> None:
     wire = msgspec.json.encode(record)
     assert msgspec.json.decode(wire, type=type(record)) == record
     assert json.loads(wire)["v"] == VERSION
 
 
 def _defaults(event: AnyEvent) -> dict[str, object]:
-    """The defaults of an event's fields, of those that have one but the version."""
+    """Return the defaults of an event's fields, except the version."""
     fields = msgspec.structs.fields(event)
     made = {field.name: field.default_factory() for field in fields if field.default_factory is not msgspec.NODEFAULT}
     given = {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}

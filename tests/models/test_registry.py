@@ -1,4 +1,4 @@
-"""Methods by name: ours, and those of other packages."""
+"""Methods by name: built-in and from other packages."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ class Mine(WaitMethod):
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory that packages are installed into."""
+    """Return a directory to install packages into."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
@@ -33,7 +33,7 @@ def found() -> Registry[WaitMethod]:
     return Registry("method", "models.method:WaitMethod", GROUP, OURS)
 
 
-def test_every_method_of_ours_is_where_the_registry_says() -> None:
+def test_registry_entries_have_their_class_and_name() -> None:
     for registry, kind in ((METHODS, WaitMethod), (RUN_METHODS, RunMethod)):
         for name, method in registry.items():
             assert issubclass(method, kind) and method.name == name
@@ -48,7 +48,7 @@ def test_methods_of_other_packages_come_after_ours(here: Path) -> None:
 
 
 @pytest.mark.parametrize("takes", ["zero", "mine"])
-def test_a_name_that_is_taken_is_refused_with_the_package(here: Path, takes: str) -> None:
+def test_duplicate_method_name_is_rejected_with_the_package(here: Path, takes: str) -> None:
     install(here, "mine", "1.0", {}, {GROUP: {"mine": "tested_mine:Mine"}})
     install(here, "other", "2.1", {}, {GROUP: {takes: "tested_other:Other"}})
     with pytest.raises(ValueError, match=rf"the package \w+ [\d.]+ registers a method with the name '{takes}', which"):
@@ -80,7 +80,7 @@ def test_unloadable_method_error_names_it_and_its_package(
             taken()
 
 
-def test_an_unknown_method_is_refused_with_those_there_are() -> None:
+def test_unknown_method_error_lists_available_methods() -> None:
     for make in (method_named, run_method_named, lambda name: check_parameters(name, {})):
         with pytest.raises(ValueError, match=r"no method 'oracle'; there are: \w+, \w+"):
             make("oracle")

@@ -1,4 +1,4 @@
-"""What is kept comes back as it was, arrays too, and what is something else is refused by name."""
+"""Stored values, arrays included, round-trip; invalid values are rejected with a reason."""
 
 import zlib
 from typing import Any, NamedTuple
@@ -64,12 +64,12 @@ ARRAY = ("<f8", (1,), np.ones(1).tobytes())
         ((ARRAY, 5), {}, 5.0),
     ],
 )
-def test_what_is_something_else_is_refused(value: object) -> None:
+def test_read_rejects_invalid_values(value: object) -> None:
     with pytest.raises(ValueError, match=r"^not what was kept: "):
         read(value if isinstance(value, bytes) else msgspec.msgpack.encode(value))
 
 
-def test_what_cannot_be_stored_is_named() -> None:
+def test_encode_names_the_unsupported_type() -> None:
     with pytest.raises(TypeError, match="cannot store object"):
         encode(object())
 
@@ -104,7 +104,7 @@ def test_arrays_of_another_kind_or_shape_are_refused(found: object, expected: ob
     check_alike(expected, expected)
 
 
-def test_decompress_refuses_other_bytes_and_large_ones() -> None:
+def test_decompress_rejects_invalid_and_too_large_bytes() -> None:
     compressed = zlib.compress(bytes(1000))
     assert decompress(compressed, 1000) == bytes(1000)
     for value, most in ((compressed, 999), (compressed[:-1], 1000), (b"x", 1000), (b"", 1000)):

@@ -1,4 +1,4 @@
-"""Linear algebra runs in one thread, so that results do not depend on how many cores a machine has."""
+"""Linear algebra runs in one thread, so results do not depend on the number of CPUs."""
 
 import os
 import subprocess

@@ -46,7 +46,7 @@ def test_late_submit_keeps_allocated_cpus_of_running_job() -> None:
     assert in_use(engine) == 0
 
 
-def test_start_lacking_cpus_counts_requested_cpus() -> None:
+def test_start_without_cpus_counts_requested_cpus() -> None:
     engine = Engine("s", SETTINGS)
     engine.apply(submit("1", 1.0, cpus=8))
     engine.apply(start("1", 2.0))

@@ -22,7 +22,7 @@ def past_of(engine: Engine) -> SiteTrends:
     return told.trends
 
 
-def test_trends_lacking_weeks_are_decoded() -> None:
+def test_trends_without_weeks_are_decoded() -> None:
     assert msgspec.convert({"hours": [], "days": []}, SiteTrends).weeks == []
 
 

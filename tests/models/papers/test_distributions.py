@@ -30,7 +30,7 @@ def padded(values: list[float]) -> np.ndarray:
 
 
 def reference(one: list[float], other: list[float], bins: int) -> float:
-    """Equation 1 with numpy's histograms."""
+    """Compute equation 1 with numpy's histograms."""
     low, high = min(one + other), max(one + other)
     if low == high:
         return 0.0
@@ -55,7 +55,7 @@ def test_sets_of_one_shape_are_alike_whatever_their_size() -> None:
     assert chi_square(padded([1.0, 9.0]), padded([1.0, 9.0] * 20), 10) == pytest.approx(0.0)
 
 
-def test_norm_tells_a_crowd_from_a_spread() -> None:
+def test_norm_is_higher_for_equal_values_than_for_spread_values() -> None:
     samples = np.full((SETS, SET_VALUES), np.nan, np.float32)
     samples[0, :10] = np.arange(10)
     samples[1, :10] = 7.0
@@ -72,7 +72,7 @@ def live_state() -> SiteState:
     return state
 
 
-def test_a_large_set_is_kept_by_its_order_statistics() -> None:
+def test_samples_of_large_set_are_its_order_statistics() -> None:
     found = samples_of(live_state(), 300.0)
     assert (found[0, 0], found[0, -1]) == (1.0, 200.0)
     assert (np.diff(found[0]) > 0).all()
@@ -82,7 +82,7 @@ def test_a_large_set_is_kept_by_its_order_statistics() -> None:
 
 
 def play(method: QesperaDistributions, context: SiteContext, first: int, last: int) -> list[float | None]:
-    """Jobs that find either of two states of the same sums, and wait accordingly."""
+    """Play jobs that meet one of two states with equal sums and have a wait that depends on it."""
     said = []
     for number in range(first, last):
         context.state = SiteState()
@@ -106,7 +106,7 @@ def new_site() -> SiteContext:
     return SiteContext(SiteState(), History(50), RunHistory(), Closest())
 
 
-def test_states_of_the_same_sums_are_told_apart() -> None:
+def test_states_with_equal_sums_are_distinguished() -> None:
     said = play(QesperaDistributions(), new_site(), 0, 120)
     assert said[-2:] == [0.0, 7200.0]
 
@@ -121,7 +121,7 @@ def test_load_into_another_history_size_keeps_common_jobs(size: int) -> None:
     job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
     found = other.distribution_distances(job, resized)
     assert found is not None and len(found) == min(size, 50) and (found < 1.0).all()
-    if size > 50:  # the same jobs, so the same distances, wherever they lie
+    if size > 50:  # the same jobs have the same distances in any order
         expected = method.distribution_distances(job, site)
         assert expected is not None
         assert sorted(found) == sorted(expected)
@@ -140,7 +140,7 @@ def test_saved_and_loaded_with_other_bins_it_goes_by_these() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_the_further_from_uniform_the_less_a_set_is_spread() -> None:
+def test_non_uniformity_rises_with_distance_from_uniform() -> None:
     samples = np.full((SETS, SET_VALUES), np.nan, np.float32)
     assert np.isnan(non_uniformity(samples, 10))
     samples[0, :10] = np.arange(10)
@@ -149,7 +149,7 @@ def test_the_further_from_uniform_the_less_a_set_is_spread() -> None:
     assert non_uniformity(samples, 10) == pytest.approx((0.0 + 9 / 11) / 2)
 
 
-def test_a_state_that_is_none_is_refused() -> None:
+def test_load_rejects_invalid_saved_state() -> None:
     empty = taken_back(QesperaDistributions(), QesperaDistributions())
     assert kept_by(empty) == (b"", {})
     empty.rows.append(b"\xc1")
@@ -157,7 +157,7 @@ def test_a_state_that_is_none_is_refused() -> None:
         empty.load(b"")
 
 
-def test_jobs_it_did_not_see_submitted_are_far() -> None:
+def test_jobs_not_observed_at_submission_have_maximum_distance() -> None:
     site, method = new_site(), QesperaDistributions()
     play(QesperaDistributions(), site, 0, 20)
     play(method, site, 20, 40)

@@ -24,17 +24,17 @@ def history_of(run_times: list[float], queue: str | None = "batch") -> RunHistor
 
 
 def log_uniform(least: float, greatest: float, count: int) -> list[float]:
-    """Run times whose cumulative distribution is log-uniform from `least` to `greatest`."""
+    """Return run times with a log-uniform cumulative distribution from `least` to `greatest`."""
     steps = np.arange(1, count + 1) / count
     return [float(run_s) for run_s in least * (greatest / least) ** steps]
 
 
-def test_a_log_uniform_distribution_is_found_again() -> None:
+def test_log_uniform_fit_recovers_the_distribution() -> None:
     model = LogUniform.fitted(log_uniform(10.0, 1000.0, 50))
     assert (model.least, model.greatest) == pytest.approx((10.0, 1000.0))
 
 
-def test_the_fit_is_that_of_least_squares() -> None:
+def test_log_uniform_fit_equals_least_squares() -> None:
     dice = random.Random(3)
     times = sorted(dice.expovariate(1 / 3000) + 1 for _ in range(40))
     slope, intercept = np.polyfit(np.log(times), np.arange(1, 41) / 40, 1)
@@ -53,7 +53,7 @@ def test_median_and_average_are_those_of_the_paper(elapsed_s: float) -> None:
     assert model.average == pytest.approx((t_max - a) / (math.log(t_max) - math.log(a)))
 
 
-def test_median_and_average_are_those_of_what_is_drawn() -> None:
+def test_log_uniform_median_and_average_equal_those_of_samples() -> None:
     drawn = np.exp(np.random.default_rng(1).uniform(math.log(100), math.log(90_000), 200_000))
     longer = drawn[drawn > 600]
     model = LogUniform(100.0, 90_000.0).beyond(600.0)
@@ -73,7 +73,7 @@ def test_queue_with_eight_runs_replaces_all_jobs() -> None:
     assert Downey().predict(make(None), history).reason == "conditional median of 28 by site"
 
 
-def test_the_average_is_there_for_the_asking() -> None:
+def test_downey_lifetime_parameter_selects_the_average() -> None:
     history = history_of(log_uniform(10.0, 40.0, 8))
     method = run_method_named("downey", {"lifetime": "average"})
     assert method.predict(make(), history).run_s == pytest.approx(30.0 / math.log(4.0))
@@ -81,19 +81,19 @@ def test_the_average_is_there_for_the_asking() -> None:
         run_method_named("downey", {"lifetime": "mode"})
 
 
-def test_without_history_there_is_no_estimate() -> None:
+def test_downey_without_history_returns_no_estimate() -> None:
     assert Downey().predict(make(), history_of([])).reason == "no history"
 
 
 @pytest.mark.parametrize("lifetime", ["median", "average"])
 @pytest.mark.parametrize("runs", [[500.0], [500.0] * 20, [500.0] * 20 + [math.nextafter(500.0, 1e9)]])
-def test_where_all_runs_are_the_same_the_next_is_too(lifetime: str, runs: list[float]) -> None:
+def test_downey_of_equal_run_times_returns_that_run_time(lifetime: str, runs: list[float]) -> None:
     method = run_method_named("downey", {"lifetime": lifetime})
     assert method.predict(make(), history_of(runs)).run_s == pytest.approx(500.0)
     assert method.predict(make(), history_of(runs), 700.0).run_s == 700.0
 
 
-def test_a_history_that_others_keep_longer_makes_no_difference() -> None:
+def test_downey_ignores_runs_beyond_its_limit() -> None:
     times = log_uniform(10.0, 1e5, 3 * MAX_FITTED_RUNS)
     longer = RunHistory([type(template)(template.attributes, 1000) for template in Downey.templates])
     for run_s in times:
@@ -116,7 +116,7 @@ def test_estimate_is_between_elapsed_time_and_walltime(
 
 
 @given(st.lists(times, min_size=1, max_size=80), times, times)
-def test_the_longer_a_job_has_run_the_longer_it_will(ran: list[float], one_s: float, other_s: float) -> None:
+def test_downey_prediction_grows_with_elapsed_time(ran: list[float], one_s: float, other_s: float) -> None:
     history = history_of(ran)
     less, more = (Downey().predict(make(), history, elapsed_s).run_s for elapsed_s in sorted((one_s, other_s)))
     assert less is not None and more is not None and less <= more

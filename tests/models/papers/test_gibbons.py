@@ -40,7 +40,7 @@ def predicted(method: Gibbons, job: Job, elapsed_s: float = 0.0) -> RunEstimate:
 
 
 def restored(method: Gibbons, depth: int = 2048) -> Gibbons:
-    """Another one, from what the stores keep of it."""
+    """Return a method restored from its stored rows."""
     other = Gibbons(method.relative, depth)
     rows = list(method.rows.numbered)
     random.Random(1).shuffle(rows)
@@ -49,7 +49,7 @@ def restored(method: Gibbons, depth: int = 2048) -> Gibbons:
     return other
 
 
-# The thesis' own examples, section 4.3.3.
+# The examples of the thesis, section 4.3.3.
 
 CPUS, TIMES, DEVIATIONS = [1, 4, 8], [8350.0, 2500.0, 1700.0], [4175.0, 1250.0, 850.0]
 
@@ -61,13 +61,13 @@ def example(variances: list[float], observations: int = 60) -> ExecutionTime:
 
 
 @pytest.mark.parametrize("variances", [DEVIATIONS, [s**2 for s in DEVIATIONS], [s**2 / 20 for s in DEVIATIONS]])
-def test_the_example_of_the_execution_time_function(variances: list[float]) -> None:
+def test_execution_time_function_matches_the_thesis_example(variances: list[float]) -> None:
     function = example(variances)
     assert function.coefficients == pytest.approx([8000.0, 300.0, 50.0])
     assert function.estimate_time(16)[0] == pytest.approx(1600.0)
 
 
-def test_the_interval_follows_from_the_matrices() -> None:
+def test_confidence_interval_follows_from_the_matrices() -> None:
     design = np.array([[1 / p, 1, p] for p in CPUS])
     x0 = np.array([1 / 16, 1, 16])
     for variances in (DEVIATIONS, [s**2 / 20 for s in DEVIATIONS]):
@@ -77,7 +77,7 @@ def test_the_interval_follows_from_the_matrices() -> None:
     assert example(DEVIATIONS).estimate_time(16)[1] == pytest.approx(2.0003 * math.sqrt(16935.2), rel=1e-4)
 
 
-def test_the_example_of_the_hypothesis_test() -> None:
+def test_hypothesis_test_matches_the_thesis_example() -> None:
     x, y = Sample(30, 700.0, 900.0), Sample(40, 300.0, 500.0)
     statistic, freedom = welch(x, y, 300.0)
     assert statistic == pytest.approx(0.5484, abs=5e-5)
@@ -88,12 +88,12 @@ def test_the_example_of_the_hypothesis_test() -> None:
     assert runs_longer(x, y, 300.0, 0.60)
 
 
-def test_what_does_not_vary_is_compared_as_it_is() -> None:
+def test_runs_longer_with_zero_variance_compares_the_means() -> None:
     x, y = Sample(2, 500.0, 0.0), Sample(3, 300.0, 0.0)
     assert runs_longer(x, y, 199.0) and not runs_longer(x, y, 200.0) and not runs_longer(x, y, 201.0)
 
 
-def test_a_fit_weighs_what_is_surer_more() -> None:
+def test_fit_gives_more_weight_to_lower_variance() -> None:
     cpus, times = [1, 2, 4, 8], [8350.0, 4400.0, 2500.0, 5000.0]
     unsure, sure = (ExecutionTime.fitted(cpus, times, [100, 100, 100, last], 40) for last in (1e8, 1e-2))
     assert unsure is not None and sure is not None
@@ -103,7 +103,7 @@ def test_a_fit_weighs_what_is_surer_more() -> None:
 
 
 @pytest.mark.parametrize("cpus", [[1, 2], [4, 4, 4], [1, 4, 4]])
-def test_what_cannot_tell_the_terms_apart_is_no_fit(cpus: list[int]) -> None:
+def test_fit_requires_distinguishable_terms(cpus: list[int]) -> None:
     assert ExecutionTime.fitted(cpus, [100.0] * len(cpus), [1.0] * len(cpus), 10) is None
 
 
@@ -111,7 +111,7 @@ terms = st.floats(1, 1e5)
 
 
 @given(terms, terms, st.floats(0, 100), st.lists(st.floats(1, 1e6), min_size=4, max_size=4), st.integers(1, 512))
-def test_an_execution_time_function_is_found_again(
+def test_fit_recovers_the_execution_time_function(
     work: float, alpha: float, beta: float, variances: list[float], cpus: int
 ) -> None:
     def true(p: float) -> float:
@@ -129,7 +129,7 @@ samples = st.builds(Sample, st.integers(2, 1000), st.floats(0, 1e6), st.floats(0
 
 
 @given(samples, samples, st.floats(-1e6, 1e6), st.floats(0.5, 0.999))
-def test_a_hypothesis_and_its_opposite_are_not_both_supported(
+def test_hypothesis_and_its_opposite_are_not_both_supported(
     x: Sample, y: Sample, difference_s: float, confidence: float
 ) -> None:
     assert not (runs_longer(x, y, difference_s, confidence) and runs_longer(y, x, -difference_s, confidence))
@@ -141,7 +141,7 @@ def test_degrees_of_freedom_are_those_of_the_smaller_sample(x: Sample, y: Sample
     assert (1 - 1e-9) * (min(x.count, y.count) - 1) <= freedom <= (1 + 1e-9) * (x.count + y.count - 2)
 
 
-def test_a_method_gives_the_function_of_an_executable() -> None:
+def test_gibbons_returns_the_function_of_an_executable() -> None:
     ran = [(make(cpus=cpus), 8000.0 / cpus + 300 + 50 * cpus + off) for cpus in (1, 4, 8) for off in (-20.0, 20.0)]
     for relative in (False, True):
         found = predicted(taught(*ran, relative=relative), make(cpus=16))
@@ -152,8 +152,8 @@ def test_a_method_gives_the_function_of_an_executable() -> None:
     assert predicted(taught(*ran[:4]), make(cpus=16)).run_s is None
 
 
-def test_a_range_weighs_by_the_variance_of_its_mean() -> None:
-    """The variance of its runs over their number; a single run is given that within all ranges."""
+def test_range_weight_is_the_variance_of_its_mean() -> None:
+    """The weight uses the variance of a range's runs over their number; single runs use the pooled one."""
     ranges = {1: [900.0, 1100.0, 1600.0], 2: [500.0, 540.0], 4: [700.0], 16: [90.0, 100.0, 200.0, 250.0]}
     found = taught(*((make(cpus=cpus), run_s) for cpus, runs in ranges.items() for run_s in runs))
     together = sum(statistics.variance(runs) * (len(runs) - 1) for runs in ranges.values() if len(runs) > 1) / 6
@@ -165,15 +165,15 @@ def test_a_range_weighs_by_the_variance_of_its_mean() -> None:
     assert told.high == pytest.approx(estimate_s + error_s)
 
 
-def test_a_function_by_shares_of_the_walltime_is_in_seconds() -> None:
+def test_function_relative_to_walltime_returns_seconds() -> None:
     ran = [(make(cpus=cpus, walltime=1e4), 8000.0 / cpus + 300 + 50 * cpus) for cpus in (1, 4, 8)]
     assert predicted(taught(*ran), make(cpus=16, walltime=2e4)).run_s == pytest.approx(3200.0, rel=1e-4)
 
 
-# Which runs count.
+# Selection of runs.
 
 
-def test_the_six_templates_come_in_order() -> None:
+def test_templates_are_used_in_order_of_the_thesis() -> None:
     bob, other = make("bob"), make("bob", "wrf")
     steps: list[tuple[list[tuple[Job, float]], str]] = [
         ([(make("bob", "wrf", cpus), 100.0 * cpus) for cpus in (1, 2, 8)], "T(4) of 3 by site"),
@@ -199,7 +199,7 @@ def test_ranges_of_processors_reach_to_powers_of_two() -> None:
     assert [predicted(method, make(cpus=cpus)).run_s for cpus in (4, 5, 8, 9)] == [None, 650.0, 650.0, None]
 
 
-def test_a_function_that_falls_below_zero_is_not_believed() -> None:
+def test_function_that_falls_below_zero_is_rejected() -> None:
     falling = taught(*((make(cpus=cpus), run_s) for cpus, run_s in ((1, 900.0), (2, 500.0), (4, 100.0))))
     assert predicted(falling, make(cpus=8)) == RunEstimate(None, "too little history")
 
@@ -214,52 +214,52 @@ def test_jobs_without_an_executable_run_one_that_has_no_name() -> None:
     assert predicted(method, make("ada", "namd")).reason == "mean of 4 by site,cpus"
 
 
-def test_memory_tells_problems_of_different_size_apart() -> None:
+def test_memory_distinguishes_problem_sizes() -> None:
     ran = [(make(memory=memory), 1.0 * memory) for memory in (64, 128, 4096, 8000)]
     method = taught(*ran)
     assert predicted(method, make(memory=100)).run_s == 96.0
     assert predicted(method, make(memory=5000)).run_s == 6048.0
     assert predicted(method, make()).reason == "mean of 4 by executable,user,cpus"
-    assert predicted(method, make(memory=10**9)).reason == "mean of 4 by executable,user,cpus"  # nobody asked for that
+    assert predicted(method, make(memory=10**9)).reason == "mean of 4 by executable,user,cpus"  # no such job ran
 
 
 def test_run_times_with_walltimes_are_shares_of_these() -> None:
     ran = [(make(walltime=1000.0), 100.0), (make(walltime=2000.0), 600.0)]
     assert predicted(taught(*ran), make(walltime=4000.0)).run_s == pytest.approx(800.0)
     assert predicted(taught(*ran, relative=False), make(walltime=4000.0)).run_s == 350.0
-    assert predicted(taught(*ran), make()).run_s == 350.0  # nothing to take a share of
+    assert predicted(taught(*ran), make()).run_s == 350.0  # without a walltime there is no share
     assert predicted(taught((make(), 10.0), (make(), 30.0)), make(walltime=4000.0)).run_s == 20.0
 
 
-def test_who_ran_over_the_walltime_ran_for_all_of_it() -> None:
+def test_run_longer_than_walltime_counts_as_all_of_it() -> None:
     method = taught((make(walltime=100.0), 150.0), (make(walltime=100.0), 50.0))
     assert predicted(method, make(walltime=200.0)).run_s == 150.0
 
 
-def test_the_interval_of_a_mean_is_students() -> None:
+def test_interval_of_a_mean_uses_student_quantiles() -> None:
     found = predicted(taught(*((make(), run_s) for run_s in (390.0, 400.0, 410.0))), make())
     half = student(2, 0.975) * 10.0 / math.sqrt(3)
     assert found.interval == pytest.approx((400 - half, 400 + half))
 
 
-def test_no_more_than_the_last_runs_count() -> None:
+def test_depth_limits_the_runs_that_count() -> None:
     ran = [(make(walltime=3600.0, memory=n), 100.0 * n) for n in (1, 2, 3, 4, 5, 7)]
     last = taught(*ran, depth=2)
     assert predicted(last, make()) == predicted(taught(*ran[-2:]), make())
     assert len(last.rows.numbered) == 2
 
 
-# Jobs that run already.
+# Running jobs.
 
 
-def test_a_job_that_runs_is_compared_with_those_that_ran_as_long() -> None:
+def test_running_job_is_compared_with_runs_at_least_as_long() -> None:
     method = taught(*((make(), run_s) for run_s in (10.0, 20.0, 1000.0, 1020.0)))
     assert predicted(method, make()).run_s == 512.5
     assert predicted(method, make(), 300.0).run_s == 1010.0
-    assert predicted(method, make(), 1015.0).run_s == 1015.0  # within what is expected: over at any moment
+    assert predicted(method, make(), 1015.0).run_s == 1015.0  # within the interval: can end at any moment
 
 
-def test_a_category_where_none_ran_as_long_is_passed_over() -> None:
+def test_category_without_long_enough_runs_is_skipped() -> None:
     method = taught(*((make(), run_s) for run_s in (10.0, 20.0)), *((make("bob"), run_s) for run_s in (5000.0, 6000.0)))
     assert predicted(method, make(), 300.0).run_s == 5500.0
 
@@ -280,19 +280,19 @@ def test_job_longer_than_all_others_gets_multiple_of_estimate() -> None:
         (600.0, 100.0, 900.0, 600.0),  # three times the interval
         (600.0, 100.0, 901.0, 1200.0),
         (600.0, 0.0, 1499.0, 1200.0),
-        (0.0, 0.0, 7.0, 7.0),  # a second at least
+        (0.0, 0.0, 7.0, 7.0),  # at least a second
     ],
 )
-def test_the_rule_for_who_outlives_the_estimate(
+def test_outlived_extends_an_exceeded_estimate(
     estimate_s: float, error_s: float, elapsed_s: float, expected: float
 ) -> None:
     assert outlived(estimate_s, error_s, elapsed_s) == expected
 
 
-# Comparing jobs.
+# Comparison of jobs.
 
 
-def test_two_jobs_are_compared_by_their_means() -> None:
+def test_compare_job_estimates_compares_the_means() -> None:
     dice = random.Random(2)
     ran = [(make("ada"), dice.gauss(5000.0, 100.0)) for _ in range(20)]
     ran += [(make("bob"), dice.gauss(4000.0, 100.0)) for _ in range(20)]
@@ -301,16 +301,16 @@ def test_two_jobs_are_compared_by_their_means() -> None:
     assert method.compare_job_estimates(ada, bob) and method.compare_job_estimates(ada, bob, 800.0)
     assert not method.compare_job_estimates(ada, bob, 1200.0) and not method.compare_job_estimates(bob, ada)
     assert not method.compare_job_estimates(ada, bob, 990.0, confidence=0.99)
-    assert not method.compare_job_estimates(ada, make(cpus=64))  # nothing is known of such
+    assert not method.compare_job_estimates(ada, make(cpus=64))  # no history of this size
 
 
-def test_a_job_that_has_run_for_long_runs_longer_than_its_like() -> None:
+def test_compare_job_estimates_uses_elapsed_time() -> None:
     method = taught(*((make(), run_s) for run_s in (10.0, 12.0, 5000.0, 5100.0) * 10))
     assert method.compare_job_estimates(make(), make(), 1000.0, elapsed_a_s=3000.0)
     assert not method.compare_job_estimates(make(), make(), 0.0)
 
 
-# What is kept.
+# Stored rows.
 
 
 def jobs(dice: random.Random) -> Job:
@@ -323,14 +323,14 @@ def jobs(dice: random.Random) -> Job:
     )
 
 
-def test_a_broken_row_is_refused() -> None:
+def test_load_rejects_a_corrupt_row() -> None:
     method = Gibbons()
     method.rows.append(b"\xc1")
     with pytest.raises(ValueError, match="row 0"):
         method.load(b"")
 
 
-def test_what_has_left_leaves_nothing_behind() -> None:
+def test_expired_runs_are_removed_from_the_repository() -> None:
     dice = random.Random(4)
     method = Gibbons(depth=50)
     for _ in range(500):
@@ -381,7 +381,7 @@ def test_estimate_is_between_elapsed_time_and_walltime(
         assert not job.walltime or estimate.high <= max(job.walltime, elapsed_s)
 
 
-def test_its_parameters_are_tunable() -> None:
+def test_parameters_are_tunable() -> None:
     method = run_method_named("gibbons", {"relative": False, "depth": 100})
     assert isinstance(method, Gibbons) and not method.relative
     with pytest.raises(ValueError, match=r"gibbons\.depth"):

@@ -40,16 +40,16 @@ def queued(
     return Job(name, 0, submit, user=user, group="g", queue=queue, cpus=cpus, run_s=run_s, planned_run_s=planned_run_s)
 
 
-# What is compared.
+# Attributes and states.
 
 
 def test_state_vectors_by_hand() -> None:
     site = site_of(
         running("1", "ada", "day", 4, 100.0, 500.0),
-        running("2", "ada", "day", 2, 0.0, 50.0),  # longer already than was predicted: nothing remains
+        running("2", "ada", "day", 2, 0.0, 50.0),  # longer than predicted: no run time remains
         running("3", "bob", "night", 8, 150.0, 100.0),
         queued("4", "bob", "day", 16, 120.0, 1000.0),
-        queued("5", "bob", "night", 1, 200.0, None, planned_run_s=30.0),  # not predicted: as long as it asked for
+        queued("5", "bob", "night", 1, 200.0, None, planned_run_s=30.0),  # not predicted: the requested time
         Job("6", 0, 0.0, user="bob", queue="day", cpus=99, phase=Phase.HELD),
         cpus=32,
     )
@@ -64,7 +64,7 @@ def test_state_vectors_by_hand() -> None:
 
 
 @pytest.mark.parametrize("policy", [(), ("user",), ("group", "queue"), ("user", "queue"), POLICY])
-def test_a_merged_state_is_the_state_by_that_policy(policy: tuple[str, ...]) -> None:
+def test_merged_state_equals_the_state_by_that_policy(policy: tuple[str, ...]) -> None:
     site = site_of(
         running("1", "ada", "day", 4, 100.0, 500.0),
         running("2", "bob", "day", 2, 0.0, 50.0),
@@ -74,7 +74,7 @@ def test_a_merged_state_is_the_state_by_that_policy(policy: tuple[str, ...]) -> 
     assert state_of(site, 200.0).merged(policy) == state_of(site, 200.0, policy)  # type: ignore[arg-type]
 
 
-def test_what_a_site_cannot_have_is_bounded() -> None:
+def test_state_values_are_bounded() -> None:
     absurd = queued("1", "ada", "day", 1_000_000_000, 0.0, 1e11)
     assert max(state_of(site_of(absurd), 1e11).values[0]) == MAX_EXACT_INTEGER
 
@@ -83,12 +83,12 @@ def test_free_cpus_without_site_size_are_missing() -> None:
     assert state_of(site_of(), 0.0).free_cpus is None
 
 
-def test_a_job_by_its_own_attributes() -> None:
+def test_request_of_job_has_its_attributes() -> None:
     job = Job("1", 0, 86_400.0 * 3 + 60.0, user="ada", cpus=4, walltime=0.0)
     assert request_of(job) == Request(None, "ada", None, None, 4, None, 60.0)
 
 
-# The methods.
+# Methods.
 
 
 def ended(job: Job, run_s: float, method: IblRuns) -> None:
@@ -125,7 +125,7 @@ def test_like_jobs_in_like_states_wait_alike() -> None:
     assert (found.wait_s, found.reason) == (7200.0, "median of 3 jobs within distance 0")
 
 
-def test_jobs_that_did_not_start_or_were_not_seen_teach_nothing() -> None:
+def test_cancelled_or_unobserved_jobs_are_not_learned() -> None:
     method, site = Ibl(), site_of()
     seen, unseen = Job("1", 0, 0.0, user="ada"), Job("2", 0, 0.0, user="ada")
     method.predict(seen, site)
@@ -135,7 +135,7 @@ def test_jobs_that_did_not_start_or_were_not_seen_teach_nothing() -> None:
     assert method.predict(Job("3", 0, 0.0, user="ada"), site).wait_s is None
 
 
-def test_a_job_tells_nothing_before_it_starts() -> None:
+def test_job_is_learned_only_after_its_start() -> None:
     method, site = Ibl(attributes=("user",), neighbours=3, middle="mean"), site_of()
     first, second, third = (Job(name, 0, float(name), user="ada") for name in "123")
     assert [method.predict(job, site).wait_s for job in (first, second)] == [None, None]
@@ -157,7 +157,7 @@ def test_run_times_come_from_like_jobs() -> None:
     assert method.predict(job, RunHistory()).run_s == 120.0
 
 
-def test_of_a_job_that_runs_already_only_longer_runs_tell() -> None:
+def test_running_job_is_predicted_from_longer_runs_only() -> None:
     method = IblRuns(run_attributes=("user",), run_neighbours=2, run_middle="mean")
     job = Job("1", 0, 0.0, user="ada")
     for run_s in (300.0, 100.0, 200.0, 10.0):
@@ -178,7 +178,7 @@ def test_names_of_jobs_long_gone_are_forgotten() -> None:
 
 
 def story(jobs: int = 400) -> list[AnyEvent]:
-    """A site with queues of varying length: jobs come in bursts, some are cancelled."""
+    """Return a site with queues of varying length: jobs arrive in bursts, some are cancelled."""
     random = np.random.default_rng(5)
     events: list[AnyEvent] = [capacity(16)]
     time = 0.0
@@ -223,7 +223,7 @@ def test_policy_change_keeps_the_history_of_jobs() -> None:
     assert all(wait_s is not None for _, wait_s, _ in told(restored, events[600:]))
 
 
-def test_what_is_not_a_saved_state_is_refused() -> None:
+def test_load_rejects_an_invalid_saved_row() -> None:
     method = IblRuns()
     method.rows.append(b"\xc1")
     with pytest.raises(ValueError, match="row 0"):

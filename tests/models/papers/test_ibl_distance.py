@@ -31,7 +31,7 @@ def state(free: int | None, vectors: dict[str, list[int]]) -> CategoryState:
 
 
 def distances(selection: Selection, x: Instance, learnt: Iterable[Instance], job_share: float) -> list[float]:
-    """The distance of `x` from each of `learnt`, in their order."""
+    """Return the distance of `x` from each of `learnt`, in their order."""
     listed = list(learnt)
     memory = InstanceMemory(len(listed), selection)
     for seen in listed:
@@ -64,7 +64,7 @@ def test_state_distances_by_hand() -> None:
     x = Instance(request(), state(10, {"day": [3, 0, 0, 0, 0, 100], "night": [1, 0, 0, 0, 0, 0]}))
     y = Instance(request(), state(30, {"day": [1, 0, 0, 0, 0, 60], "week": [2, 0, 0, 0, 0, 40]}))
     z = Instance(request(), state(50, {}))
-    # Running: |3-1| + |1-0| + |0-2| of 4 + 3; demand: 40 + 40 of 200. An empty site differs in all that there is.
+    # Running: |3-1| + |1-0| + |0-2| of 4 + 3; demand: 40 + 40 of 200. An empty site has the maximum distance.
     expected = [math.sqrt((0.5**2 + (5 / 7) ** 2 + 0.4**2) / 3), 1.0]
     assert distances(selection, x, [y, z], 0.0) == pytest.approx(expected)
     assert distances(selection, z, [z, y], 0.0)[0] == 0.0
@@ -78,7 +78,7 @@ def test_job_and_state_distances_are_weighted() -> None:
     assert distances(selection, x, [y], 1.0) == [1.0]
 
 
-def test_what_is_unknown_is_as_far_as_can_be() -> None:
+def test_missing_values_have_the_maximum_distance() -> None:
     for selection, unknown in (
         (Selection(("user",), (), ()), Instance(request(user=None))),
         (Selection(("walltime",), (), ()), Instance(request(walltime=None))),
@@ -124,14 +124,14 @@ def test_distances_are_within_0_and_1_and_0_for_equals(x: Instance, learnt: list
 
 
 @given(seen_jobs, seen_jobs, st.sampled_from((*JOB, "free_cpus", *VECTORS)))
-def test_one_attribute_is_compared_symmetrically(x: Instance, y: Instance, attribute: str) -> None:
+def test_distance_of_one_attribute_is_symmetric(x: Instance, y: Instance, attribute: str) -> None:
     selection = Selection((attribute,), ("queue",), (attribute,))  # type: ignore[arg-type]
     share = 1.0 if attribute in JOB else 0.0
     assert distances(selection, x, [y], share) == distances(selection, y, [x], share)
 
 
 def remembered(size: int, walltimes: Iterable[float]) -> InstanceMemory:
-    """Jobs that differ in nothing but their walltimes, each predicting its number."""
+    """Return a memory of jobs with different walltimes only, each of which predicts its number."""
     memory = InstanceMemory(size, Selection(("walltime",), (), ()))
     for number, walltime in enumerate(walltimes):
         memory.push(Instance(request(walltime=walltime)), float(number))
@@ -144,20 +144,20 @@ def near(memory: InstanceMemory, walltime: float, most: int, above: float = -1.0
     return [float(memory.columns.value[place]) for place in places]
 
 
-def test_the_nearest_come_first_and_of_equals_the_latest() -> None:
+def test_nearest_are_sorted_by_distance_then_latest_first() -> None:
     memory = remembered(8, [100.0, 200.0, 300.0, 200.0, 500.0])
     assert near(memory, 210.0, 3) == [3.0, 1.0, 2.0]
     assert near(memory, 210.0, 99) == [3.0, 1.0, 2.0, 0.0, 4.0]
     assert near(memory, 210.0, 2, above=2.0) == [3.0, 4.0]
 
 
-def test_the_oldest_leave() -> None:
+def test_memory_at_limit_drops_the_oldest() -> None:
     memory = remembered(3, [100.0, 200.0, 300.0, 400.0, 500.0])
     assert near(memory, 100.0, 99) == [2.0, 3.0, 4.0]
 
 
 @given(st.lists(seen_jobs, min_size=1, max_size=40), st.integers(1, 9), seen_jobs)
-def test_a_ring_finds_what_a_new_one_of_the_same_jobs_does(learnt: list[Instance], size: int, x: Instance) -> None:
+def test_memory_ring_equals_a_new_memory_of_the_same_jobs(learnt: list[Instance], size: int, x: Instance) -> None:
     ring, anew = (InstanceMemory(size, Selection(policy=("queue",))) for _ in range(2))
     for number, seen in enumerate(learnt):
         ring.push(seen, float(number))

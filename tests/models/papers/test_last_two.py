@@ -25,13 +25,13 @@ def predicted(history: RunHistory, job: Job, elapsed_s: float = 0.0) -> float | 
 
 
 @pytest.mark.parametrize("depth", [2, 64])
-def test_the_last_two_of_the_user_tell_whatever_else_is_kept(depth: int) -> None:
+def test_last_two_runs_of_the_user_are_averaged_at_any_depth(depth: int) -> None:
     history = history_of(10.0, 100.0, 300.0, depth=depth)
     history.learn(make("bob"), 9000.0)
     assert predicted(history, make()) == 200.0
 
 
-def test_the_request_is_the_most() -> None:
+def test_last_two_is_limited_by_the_walltime() -> None:
     assert predicted(history_of(100.0, 300.0), make(walltime=150.0)) == 150.0
     assert predicted(history_of(100.0, 300.0), make(walltime=250.0)) == 200.0
 
@@ -46,13 +46,13 @@ def test_the_request_is_the_most() -> None:
         ([], None, None),
     ],
 )
-def test_of_a_user_with_fewer_runs_the_request_is_taken(
+def test_last_two_with_fewer_runs_prefers_the_walltime(
     ran: list[float], walltime: float | None, expected: float | None
 ) -> None:
     assert predicted(history_of(*ran), make(walltime=walltime)) == expected
 
 
-def test_of_an_unknown_user_too() -> None:
+def test_last_two_of_missing_user_returns_the_walltime() -> None:
     history = history_of(100.0, 300.0)
     assert predicted(history, make(user=None, walltime=500.0)) == 500.0
     estimate = LastTwo().predict(make(user=None), history)
@@ -64,7 +64,7 @@ def test_of_an_unknown_user_too() -> None:
     [
         (0.0, 200.0),
         (199.0, 200.0),
-        (200.0, 260.0),  # a minute more
+        (200.0, 260.0),  # one more minute
         (260.0, 500.0),  # five
         (HOUR, 200.0 + HOUR),
         (200.0 + HOUR, 200.0 + 2 * HOUR),
@@ -77,7 +77,7 @@ def test_exceeded_prediction_is_corrected_in_growing_steps(elapsed_s: float, exp
     assert predicted(history_of(100.0, 300.0), make(walltime=HOUR), elapsed_s) == max(min(expected, HOUR), elapsed_s)
 
 
-def test_the_corrections_grow() -> None:
+def test_corrections_are_increasing() -> None:
     assert list(CORRECTIONS_S) == sorted(CORRECTIONS_S)
     assert CORRECTIONS_S[-1] == 100 * HOUR
 

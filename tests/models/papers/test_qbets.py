@@ -48,14 +48,14 @@ def bounds(method: Qbets, of: Job | None = None) -> dict[str, float]:
 def test_rank_is_the_least_above_quantile_at_confidence(n: int, q: float, c: float) -> None:
     rank = upper_rank(n, q, c)
     if rank is None:
-        assert binom.cdf(n - 1, n, q) < c + 1e-9  # even the largest may be below it
+        assert binom.cdf(n - 1, n, q) < c + 1e-9  # even the largest wait can be below the quantile
         return
     assert binom.cdf(rank - 1, n, q) >= c - 1e-9
     assert rank == 1 or binom.cdf(rank - 2, n, q) < c + 1e-9
 
 
 @given(st.integers(1, 400), st.sampled_from((0.05, 0.1, 0.5)))
-def test_a_lower_bound_is_an_upper_bound_seen_from_the_other_end(n: int, q: float) -> None:
+def test_lower_rank_is_below_the_quantile_with_confidence(n: int, q: float) -> None:
     rank = lower_rank(n, q, 0.95)
     if rank is None:
         assert (1 - q) ** n > 0.05 - 1e-9
@@ -70,7 +70,7 @@ def test_minimum_waits_make_the_largest_one_a_bound() -> None:
         assert upper_rank(n - 1, q, 0.95) is None
 
 
-def test_before_there_are_enough_waits_nothing_is_said() -> None:
+def test_qbets_without_enough_waits_returns_no_estimate() -> None:
     method = learnt([1.0] * 58)
     assert method.predict(job(), SITE) == Estimate(None, "no history")
     learnt([2.0], method)
@@ -79,7 +79,7 @@ def test_before_there_are_enough_waits_nothing_is_said() -> None:
     assert said.bounds == {"0.1": 1.0, "0.5": 1.0, "0.75": 1.0, "0.9": 1.0, "0.95": 2.0}
 
 
-def test_the_closest_category_that_has_enough_counts() -> None:
+def test_qbets_uses_the_closest_category_with_enough_waits() -> None:
     method = learnt([10.0] * 60, like=job(4, 1800.0))
     learnt([500.0] * 60, method, job(4, 7200.0))
     learnt([9000.0] * 60, method, job(64, 1800.0))
@@ -91,7 +91,7 @@ def test_the_closest_category_that_has_enough_counts() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_bounds_of_steady_waits_hold_as_often_as_they_say(seed: int) -> None:
+def test_qbets_bounds_of_stationary_waits_have_stated_coverage(seed: int) -> None:
     dice = random.Random(seed)
     method, held, told = Qbets(), dict.fromkeys(("0.1", "0.5", "0.75", "0.9", "0.95"), 0), 0
     for _ in range(6000):
@@ -117,17 +117,17 @@ def test_bounds_grow_with_probability_and_confidence() -> None:
     assert sure["0.1"] < usual["0.1"]
 
 
-def test_a_change_is_noticed_and_what_was_before_is_forgotten() -> None:
+def test_qbets_change_point_drops_earlier_waits() -> None:
     dice = random.Random(5)
     method = learnt([dice.uniform(0, 100) for _ in range(2000)])
     assert bounds(method)["0.95"] < 100
     learnt([dice.uniform(10_000, 20_000) for _ in range(60)], method)
     assert bounds(method)["0.5"] > 10_000
     assert method.predict(job(), SITE).reason.startswith("median of ")
-    assert len(method.rows.numbered) == 2060  # the rows stay: other categories may not have changed
+    assert len(method.rows.numbered) == 2060  # the rows stay: other categories can be unchanged
 
 
-def test_without_a_change_nothing_is_forgotten() -> None:
+def test_qbets_of_stationary_waits_keeps_most_of_them() -> None:
     dice = random.Random(6)
     method = learnt([dice.uniform(0, 100) for _ in range(1000)])
     told = method.predict(job(), SITE).reason

@@ -67,7 +67,7 @@ def spread(run: RunEstimate) -> float:
         ("cpus,memory mean absolute 64", RunTemplate(("cpus", "memory"), "mean", False, 64), None),
     ],
 )
-def test_a_template_is_four_words(text: str, template: RunTemplate, canonical: str | None) -> None:
+def test_template_text_round_trips(text: str, template: RunTemplate, canonical: str | None) -> None:
     assert RunTemplate.parse(text) == template
     assert str(template) == (canonical or text)
 
@@ -93,13 +93,13 @@ def test_a_template_is_four_words(text: str, template: RunTemplate, canonical: s
         ("user mean relative many", "history is 'many'"),
     ],
 )
-def test_what_is_wrong_with_a_template_is_told(text: str, problem: str) -> None:
+def test_template_parse_error_names_the_problem(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match="an example: 'user,cpus/4 mean relative 4096'") as raised:
         RunTemplate.parse(text)
     assert problem in str(raised.value)
 
 
-def test_the_settings_make_the_method() -> None:
+def test_settings_configure_the_template_method() -> None:
     method = run_method_named("template", {"templates": ["user mean relative 8"], "choice": "surest"})
     assert isinstance(method, Templates)
     assert (method.templates[0].name, method.templates[0].depth, method.choice) == ("user", 8, "surest")
@@ -109,10 +109,10 @@ def test_the_settings_make_the_method() -> None:
             run_method_named("template", parameters)
 
 
-# What a category says: worked by hand, and by scipy.
+# Estimates of one category: manual computation and scipy.
 
 
-def test_a_mean_has_its_interval_by_chebyshev() -> None:
+def test_mean_has_a_chebyshev_interval() -> None:
     runs = [(make(), run_s) for run_s in (600.0, 900.0, 1500.0)]
     found = predicted(runs, make(), "user mean absolute 64")
     assert found.run_s == 1000.0
@@ -124,9 +124,9 @@ def test_a_mean_has_its_interval_by_chebyshev() -> None:
 def test_relative_run_times_are_shares_of_the_walltime() -> None:
     runs = [(make(walltime=1000.0), 500.0), (make(walltime=4000.0), 3000.0), (make(walltime=None), 77.0)]
     found = predicted(runs, make(walltime=8000.0), "user mean relative 64")
-    assert found.run_s == pytest.approx(0.625 * 8000, rel=1e-6)  # of the half and three quarters
+    assert found.run_s == pytest.approx(0.625 * 8000, rel=1e-6)  # the mean of a half and three quarters
     half = CHEBYSHEV * math.sqrt(2 * 0.125**2) * 8000
-    assert (found.low, found.high) == (pytest.approx(5000 - half, rel=1e-6), 8000.0)  # not beyond the walltime
+    assert (found.low, found.high) == (pytest.approx(5000 - half, rel=1e-6), 8000.0)  # at most the walltime
     assert found.reason == "mean of 2 by user"
     assert predicted(runs, make(walltime=None), "user mean relative 64").run_s is None
     assert predicted(runs, make(walltime=0.0), "user mean relative 64").run_s is None
@@ -134,7 +134,7 @@ def test_relative_run_times_are_shares_of_the_walltime() -> None:
     assert predicted(overrun, make(walltime=500.0), "user mean relative 64").run_s == 500.0
 
 
-def test_a_regression_worked_by_hand() -> None:
+def test_linear_regression_equals_manual_computation() -> None:
     # n = 1, 2, 3, 4 and t = 100, 300, 200, 400: slope 80, mean 250 at 2.5, residues 0.3 · 60000 = 18000.
     runs = [(make(cpus), run_s) for cpus, run_s in ((1, 100.0), (2, 300.0), (3, 200.0), (4, 400.0))]
     found = predicted(runs, make(cpus=5), "user linear absolute 64")
@@ -161,7 +161,7 @@ def test_regressions_are_those_of_scipy(predictor: str) -> None:
     assert spread(found) == pytest.approx(stats.t.ppf(0.95, 48) * root, rel=1e-4)
 
 
-def test_too_few_runs_tell_nothing() -> None:
+def test_too_few_runs_give_no_estimate() -> None:
     one, two = [(make(2), 60.0)], [(make(2), 60.0), (make(3), 90.0)]
     same = [(make(3), 60.0)] * 5
     assert predicted([], make(), "user mean absolute 64") == RunEstimate(None, "no history")
@@ -175,7 +175,7 @@ def test_too_few_runs_tell_nothing() -> None:
     assert predicted(two, make(user="bob"), "user mean absolute 64").run_s is None
 
 
-def test_the_table_of_student() -> None:
+def test_student_quantiles_match_the_table() -> None:
     quantiles = student_quantiles(50)
     assert quantiles[[1, 2, 30, 48]] == pytest.approx([6.3138, 2.92, 1.6973, 1.6772], abs=1e-4)
 
@@ -184,7 +184,7 @@ points = st.lists(st.tuples(st.integers(0, UNIT), st.integers(1, UNIT)), min_siz
 
 
 @given(points, st.integers(1, UNIT))
-def test_sums_of_whole_numbers_tell_what_two_passes_do(pairs: list[tuple[int, int]], at: int) -> None:
+def test_integer_sums_equal_two_pass_statistics(pairs: list[tuple[int, int]], at: int) -> None:
     sums = NOTHING
     for y, x in [*pairs, *pairs[:5]]:
         sums = plus(sums, y, x, 1)
@@ -203,7 +203,7 @@ def test_sums_of_whole_numbers_tell_what_two_passes_do(pairs: list[tuple[int, in
         assert half == math.inf
 
 
-def test_the_largest_sums_fit() -> None:
+def test_largest_sums_fit_in_64_bits() -> None:
     sums = NOTHING
     for _ in range(16):
         sums = plus(sums, UNIT, UNIT, 1)
@@ -215,7 +215,7 @@ def test_the_largest_sums_fit() -> None:
 # Sets of templates.
 
 
-def test_the_smallest_interval_is_the_prediction() -> None:
+def test_smallest_interval_selects_the_prediction() -> None:
     runs = [(make(4), 100.0), (make(4), 110.0), (make(8), 400.0), (make(8), 401.0), (make(8, user="bob"), 500.0)]
     templates = ("user mean absolute 64", "user,cpus/4 mean absolute 64", "cpus/8 mean absolute 64")
     assert predicted(runs, make(8), *templates).run_s == 400.5
@@ -233,12 +233,12 @@ def test_estimates_weigh_by_their_intervals() -> None:
     assert found.run_s == pytest.approx(mean)
     assert found.reason == "2 templates, the surest mean of 2 by user,cpus/4"
     assert found.high == pytest.approx(min(mean + 2 / (1 / of_all + 1 / of_size), 3600.0))
-    same = [(make(4), 1000.0)] * 2 + [(make(8), 4000.0)]  # of no width at all: taken for a minute
+    same = [(make(4), 1000.0)] * 2 + [(make(8), 4000.0)]  # zero width: one minute is used
     mean = (2000 / of_all_(same) + 1000 / MIN_HALF_WIDTH_S) / (1 / of_all_(same) + 1 / MIN_HALF_WIDTH_S)
     assert predicted(same, make(4), *templates, choice="weighted").run_s == pytest.approx(mean)
 
 
-def test_what_all_jobs_ran_is_the_last_resort() -> None:
+def test_weighted_choice_uses_all_jobs_as_last_resort() -> None:
     runs = [(make(), 1000.0), (make(), 1200.0), (make(user="bob"), 3500.0)]
     templates = ("user mean absolute 64", "site mean absolute 64")
     assert predicted(runs, make(), *templates, choice="weighted").run_s == pytest.approx(1100.0)
@@ -250,18 +250,18 @@ def of_all_(runs: list[tuple[Job, float]]) -> float:
     return CHEBYSHEV * float(np.std([run_s for _, run_s in runs], ddof=1))
 
 
-def test_the_history_is_the_last_runs() -> None:
+def test_history_is_limited_to_the_last_runs() -> None:
     runs = [(make(), float(run_s)) for run_s in (9000, 8000, 100, 200, 300)]
     assert predicted(runs, make(), "user mean absolute 3").run_s == 200.0
     both = Templates(["user mean absolute 2", "user mean absolute 5"])
-    history = RunHistory(both.templates)  # which keeps the deeper one
+    history = RunHistory(both.templates)  # keeps the deeper history
     for job, run_s in runs:
         history.learn(job, run_s)
         both.predict(make(), history)
     assert Templates(["user mean absolute 2"]).predict(make(), history).run_s == 250.0
 
 
-def test_a_job_that_runs_is_compared_with_those_that_ran_as_long() -> None:
+def test_running_job_is_compared_with_runs_at_least_as_long() -> None:
     runs = [(make(), float(run_s)) for run_s in (100, 1000, 1100, 2000, 2200)]
     conditional, blind = "user,elapsed/1000 mean absolute 64", "user mean absolute 64"
     assert predicted(runs, make(), conditional).run_s == 1280.0
@@ -294,8 +294,8 @@ def test_estimate_is_between_elapsed_time_and_walltime(
         assert not walltime or found.high <= max(walltime, elapsed_s)
 
 
-def test_data_that_are_kept_tell_what_data_read_anew_do() -> None:
-    """As categories come, fill, overflow and are forgotten."""
+def test_cached_data_equal_recomputed_data() -> None:
+    """Categories are added, filled, overflow and are dropped."""
     dice = random.Random(4)
     texts = ["user,elapsed/64 mean relative 8", "user,cpus/2 linear absolute 32", "queue inverse relative 5"]
     kept = Templates(texts)

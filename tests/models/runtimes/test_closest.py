@@ -77,7 +77,7 @@ def test_closest_keeps_no_more_runs_than_it_uses() -> None:
 def test_closest_uses_only_runs_above_the_elapsed_time() -> None:
     history = learnt(60.0, 80.0, 70.0, 10.0, 20.0)
     assert predicted(history, make(), 20.0) == 70.0
-    assert predicted(history, make(), 80.0) == 80.0  # none ran longer: it ends at any moment
+    assert predicted(history, make(), 80.0) == 80.0  # no longer run: can end at any moment
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_closest_uses_only_runs_above_the_elapsed_time() -> None:
         (None, [(None, 100.0), (3600.0, 200.0)], 200.0),
         (7200.0, [(3600.0, 1800.0)] * 2, 3600.0),  # half of the request
         (7200.0, [(None, 1000.0)] * 2, 1000.0),
-        (100.0, [(None, 1000.0), (None, 3000.0)], 100.0),  # no more than the request
-        (100.0, [(50.0, 80.0), (50.0, 90.0)], 100.0),  # exceeded theirs
+        (100.0, [(None, 1000.0), (None, 3000.0)], 100.0),  # at most the request
+        (100.0, [(50.0, 80.0), (50.0, 90.0)], 100.0),  # longer than their request
         (100.0, [(50.0, 10.0), (50.0, 30.0)], 60.0),
         (100.0, [(0.0, 30.0), (0.0, 50.0)], 50.0),  # nothing was requested
         (0.0, [(60.0, 30.0), (0.0, 50.0)], 50.0),
@@ -106,7 +106,7 @@ def test_closest_interval_covers_eight_of_ten_runs() -> None:
     draw, method, history = Random(1), Closest(), RunHistory(Closest.templates)
     held = []
     for number in range(3000):
-        job, run_s = make(), draw.lognormvariate(6.0, 2.0) * (1.0 + number / 300)  # they get longer
+        job, run_s = make(), draw.lognormvariate(6.0, 2.0) * (1.0 + number / 300)  # run times grow
         estimate = method.predict(job, history)
         job.run_estimates["closest"] = estimate
         if estimate.interval is not None:

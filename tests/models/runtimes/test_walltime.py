@@ -11,17 +11,17 @@ def predicted(walltime: float | None, elapsed_s: float = 0.0) -> RunEstimate:
     return Walltime().predict(Job(id="1", attempt=0, submit=0.0, walltime=walltime), RunHistory(), elapsed_s)
 
 
-def test_what_was_asked_for_is_the_estimate() -> None:
+def test_walltime_method_returns_the_requested_walltime() -> None:
     assert predicted(7200.0) == RunEstimate(7200.0, "requested walltime")
     assert predicted(7200.0, 600.0).run_s == 7200.0
 
 
-def test_a_job_that_overran_its_walltime_is_over_at_any_moment() -> None:
+def test_walltime_method_returns_elapsed_time_of_overrun_job() -> None:
     assert predicted(7200.0, 7260.0).run_s == 7260.0
 
 
 @pytest.mark.parametrize("walltime", [None, 0.0, -1.0])
-def test_without_a_walltime_there_is_no_estimate(walltime: float | None) -> None:
+def test_walltime_method_without_walltime_returns_no_estimate(walltime: float | None) -> None:
     assert predicted(walltime, 60.0) == RunEstimate(None, "no walltime requested")
 
 
@@ -32,7 +32,7 @@ def test_without_a_walltime_there_is_no_estimate(walltime: float | None) -> None
         (100.0, 50.0, 0.0, 50.0),
         (100.0, 50.0, 60.0, 60.0),
         (100.0, 500.0, 200.0, 200.0),
-        (100.0, 0.0, 0.0, 100.0),  # none was asked for
+        (100.0, 0.0, 0.0, 100.0),  # no request
         (-5.0, None, 0.0, 0.0),
     ],
 )

@@ -4,8 +4,8 @@ from models.simulation import POLICIES, Actual, perform
 from tests.support.simulated_jobs import CPUS, Given, make
 
 
-def test_the_figures_by_hand() -> None:
-    # Both need 8 of 8: 1 from 0 to 40, 2 from 40 to 45 after a wait of 30; 3 from 100 to 120.
+def test_perform_measures_equal_manual_computation() -> None:
+    # Jobs 1 and 2 need 8 of 8 CPUs: 1 runs 0 to 40, 2 runs 40 to 45 after a wait of 30, 3 runs 100 to 120.
     jobs = [make(1, 0, 8, 40), make(2, 10, 8, 5), make(3, 100, 4, 20)]
     found = perform(jobs, CPUS, "fcfs", Actual())
     assert (found.jobs, found.total_s, found.killed, found.suspended, found.suspensions) == (3, 120, 0, 0, 0)
@@ -15,7 +15,7 @@ def test_the_figures_by_hand() -> None:
     assert found.slowdown == pytest.approx((1 + 3.5 + 1) / 3)
 
 
-def test_the_figures_of_the_killed_and_the_suspended() -> None:
+def test_perform_measures_count_killed_and_suspended_jobs() -> None:
     jobs = [make(1, 0, 8, 30), make(2, 1, 8, 5)]
     estimates = {"1": 12, "2": 9}
     killed = perform(jobs, CPUS, "easy-kill", Given(estimates))
@@ -27,7 +27,7 @@ def test_the_figures_of_the_killed_and_the_suspended() -> None:
     assert suspended.response_s == pytest.approx((35 + 16) / 2)
 
 
-def test_no_jobs_and_no_such_policy() -> None:
+def test_perform_rejects_empty_workload_and_missing_policy() -> None:
     with pytest.raises(ValueError, match="no jobs"):
         perform([], CPUS, "fcfs", Actual())
     with pytest.raises(KeyError):
@@ -35,7 +35,7 @@ def test_no_jobs_and_no_such_policy() -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_progress_is_told_once_a_job(policy: str) -> None:
+def test_perform_reports_progress_once_per_job(policy: str) -> None:
     steps: list[int] = []
     jobs = [make(0, 0, 8, 10), make(1, 1, 3, 40), make(2, 2, 7, 12), make(3, 3, 2, 20)]
     perform(jobs, CPUS, policy, Actual(), lambda: steps.append(1))

@@ -6,7 +6,7 @@ from tests.support.simulated_jobs import CPUS, Given, make
 
 
 class Diary(RunMethod):
-    """A method that keeps what it is asked and told."""
+    """A method that records its queries and its training runs."""
 
     name = "diary"
 
@@ -27,12 +27,12 @@ def test_predictor_learns_at_end_and_repredicts_the_users_jobs() -> None:
     jobs = [make(1, 0, 8, 50, "ada"), make(2, 1, 8, 20, "ada"), make(3, 2, 8, 5, "bob"), make(4, 60, 8, 7, "ada")]
     perform(jobs, CPUS, "lewf", PredictedRunTimes(diary))
     assert diary.told == [("1", 50), ("2", 20), ("4", 7), ("3", 5)]
-    # At 50, when 1 ends, 2 is of its user and queued; at 70, when 2 ends, so is 4: that is expected to run for 20, as 1
-    # did for 50, which 3 was, when it came, for an hour.
+    # At 50 job 1 ends and job 2 of the same user is queued; at 70 job 2 ends and job 4 is queued. Job 4 is expected to
+    # run 20, as job 1 gave 50, and job 3 was predicted an hour at its submission.
     assert diary.asked == [("1", 0), ("2", 0), ("3", 0), ("2", 0), ("4", 0), ("4", 0)]
 
 
-def test_lerwf_asks_how_long_jobs_run_given_how_long_they_have() -> None:
+def test_lerwf_queries_run_time_by_elapsed_time() -> None:
     diary = Diary()
     perform([make(1, 0, 4, 50), make(2, 30, 4, 50)], CPUS, "lerwf", PredictedRunTimes(diary))
     assert ("1", 30.0) in diary.asked and ("2", 20.0) in diary.asked

@@ -1,4 +1,4 @@
-"""The policies with estimates that may be wrong, followed second by second."""
+"""Policies with inaccurate estimates, checked second by second."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ Workload = tuple[list[SimulatedJob], dict[str, int]]
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
-    """Jobs, and what they are estimated to run."""
+    """Draw jobs and their estimated run times."""
     shape = st.tuples(st.integers(0, 6), st.integers(1, CPUS), st.integers(1, 20), st.integers(1, 25))
     jobs: list[SimulatedJob] = []
     estimated: dict[str, int] = {}
@@ -35,7 +35,7 @@ def made(policy: str, jobs: list[SimulatedJob], estimates: Estimates) -> Schedul
 
 
 def seconds_of(site: Scheduler, jobs: list[SimulatedJob]) -> Iterator[list[AnyEvent]]:
-    """The events of each second, from the first submission until all is done."""
+    """Yield the events of each second, from the first submission until all jobs have ended."""
     coming = list(jobs)
     left = {job.job for job in jobs}
     while left:
@@ -102,7 +102,7 @@ def test_processors_are_not_shared_and_work_is_conserved(policy: str, workload: 
 
 @pytest.mark.parametrize("policy", ["lerwf", "lerwf-fill", "easy-preemptive"])
 @given(workload=workloads())
-def test_a_suspended_job_resumes_on_the_processors_that_it_had(policy: str, workload: Workload) -> None:
+def test_suspended_job_resumes_on_its_previous_cpus(policy: str, workload: Workload) -> None:
     jobs, estimated = workload
     site = made(policy, jobs, Given(estimated))
     assert isinstance(site, Preemptive)
@@ -115,7 +115,7 @@ def test_a_suspended_job_resumes_on_the_processors_that_it_had(policy: str, work
 
 @pytest.mark.parametrize("policy", ["fcfs", "lewf", "lwf"])
 @given(workload=workloads())
-def test_without_filling_the_first_in_order_starts_first(policy: str, workload: Workload) -> None:
+def test_policies_without_fill_start_jobs_in_order(policy: str, workload: Workload) -> None:
     jobs, estimated = workload
     site = made(policy, jobs, Given(estimated))
     ranks = {
@@ -137,7 +137,7 @@ def test_without_filling_the_first_in_order_starts_first(policy: str, workload: 
 
 @pytest.mark.parametrize("policy", ["fcfs-fill", "lewf-fill"])
 @given(workload=workloads())
-def test_with_filling_nothing_queues_that_fits(policy: str, workload: Workload) -> None:
+def test_policies_with_fill_queue_only_jobs_that_do_not_fit(policy: str, workload: Workload) -> None:
     jobs, estimated = workload
     site = made(policy, jobs, Given(estimated))
     for _ in seconds_of(site, jobs):
@@ -174,9 +174,9 @@ def test_easy_never_delays_the_head_with_true_run_times(workload: Workload) -> N
 
 
 def conservative_by_the_second(jobs: list[SimulatedJob], estimates: Estimates) -> dict[str, int]:
-    """Starts under conservative backfilling, planned anew at every second and submission on a grid of seconds."""
+    """Compute starts of conservative backfilling, with a new plan at each second and submission."""
     starts: dict[str, int] = {}
-    running: dict[str, tuple[SimulatedJob, int]] = {}  # with the time until which it is planned to run
+    running: dict[str, tuple[SimulatedJob, int]] = {}  # with the planned end
     queue: list[SimulatedJob] = []
     now = jobs[0].submit
 
@@ -209,7 +209,7 @@ def conservative_by_the_second(jobs: list[SimulatedJob], estimates: Estimates) -
 
 @settings(max_examples=40)
 @given(workload=workloads())
-def test_conservative_starts_what_a_grid_of_seconds_says(workload: Workload) -> None:
+def test_conservative_equals_a_simulation_second_by_second(workload: Workload) -> None:
     jobs, estimated = workload
     estimates = Given(estimated)
     assert starts_of("conservative", jobs, estimates) == conservative_by_the_second(jobs, estimates)
@@ -217,7 +217,7 @@ def test_conservative_starts_what_a_grid_of_seconds_says(workload: Workload) -> 
 
 @settings(max_examples=40)
 @given(workload=workloads())
-def test_with_true_run_times_gibbons_variants_of_easy_are_one(workload: Workload) -> None:
+def test_easy_variants_with_actual_run_times_are_equal(workload: Workload) -> None:
     jobs, _ = workload
     assert ends_of("easy-kill", jobs) == ends_of("easy-preemptive", jobs) == ends_of("conservative", jobs)
 
@@ -228,13 +228,13 @@ SIXTEEN = [make(0, 0, 16, 10), *(make(n, 1, cpus, 100) for n, cpus in enumerate(
 
 
 @pytest.mark.parametrize(("policy", "first"), [("fcfs", ["0", "1"]), ("fcfs-fill", ["0", "1", "3", "5"])])
-def test_filling_as_in_the_thesis(policy: str, first: list[str]) -> None:
+def test_policies_with_fill_match_the_thesis_example(policy: str, first: list[str]) -> None:
     site = SCHEDULERS[policy]("a", 16, 0, Actual(), enforced=False)
     events = [event for job in SIXTEEN for event in site.submit(job)] + site.advance(50)
     assert [event.job for event in events if isinstance(event, Start)] == first
 
 
-# All 8 are taken until 10; then: 1 is long and small, 2 short and large, 3 of middling time and small.
+# All 8 CPUs are in use until 10; then 1 is long and small, 2 short and large, 3 medium and small.
 QUEUED = [make(0, 0, 8, 10), make(1, 1, 3, 40), make(2, 2, 7, 12), make(3, 3, 2, 20)]
 
 
@@ -252,12 +252,12 @@ QUEUED = [make(0, 0, 8, 10), make(1, 1, 3, 40), make(2, 2, 7, 12), make(3, 3, 2,
         ("easy-preemptive", {"0": 0, "1": 10, "3": 10, "2": 50}),
     ],
 )
-def test_policies_by_hand(policy: str, starts: dict[str, int]) -> None:
+def test_policies_equal_manual_schedule(policy: str, starts: dict[str, int]) -> None:
     assert starts_of(policy, QUEUED) == starts
 
 
 def test_conservative_protects_second_job_and_easy_does_not() -> None:
-    # 2 is the head, due at 10 beside four free CPUs; 3 needs all and is due at 20. 4, long and small, fits beside
+    # 2 is the head and starts at 10 with four CPUs free; 3 needs all and starts at 20. 4, long and small, fits with
     # the head and would delay 3.
     jobs = [make(1, 0, 6, 10), make(2, 1, 4, 10), make(3, 2, 8, 5), make(4, 3, 2, 30)]
     assert starts_of("easy", jobs) == {"1": 0, "4": 3, "2": 10, "3": 33}
@@ -274,19 +274,19 @@ def test_easy_kill_kills_at_the_estimate() -> None:
 
 
 def test_easy_preemptive_requeues_with_original_estimate() -> None:
-    # 1 needs 30 and is thought to need 12: it runs from 0 to 12, then after 2 from 17 to 29, and then nobody queues.
+    # 1 runs 30 and is estimated at 12: it runs from 0 to 12, after 2 from 17 to 29, and on, as the queue is empty.
     jobs = [make(1, 0, 8, 30), make(2, 1, 8, 5), make(3, 20, 8, 4)]
     estimates = {"1": 12, "2": 9, "3": 9}
     site = made("easy-preemptive", jobs[:2], Given(estimates))
     events = [event for job in jobs[:2] for event in site.submit(job)] + site.finish()
     assert isinstance(site, Preemptive) and site.suspensions == {"1": 2}
     assert [(event.job, event.time) for event in events if isinstance(event, End)] == [("2", 17), ("1", 35)]
-    # 3 comes while it runs on, and is before it in the queue once it is suspended again.
+    # 3 arrives while 1 runs, and is before it in the queue when 1 is suspended again.
     assert ends_of("easy-preemptive", jobs, Given(estimates)) == {"2": 17, "3": 33, "1": 39}
 
 
-def test_what_outlives_its_estimate_otherwise_is_estimated_anew() -> None:
-    # 1 is thought to end at 10, then at 20, 40: only from 10 on is 3 too long to go before 2.
+def test_job_that_outlives_its_estimate_is_estimated_again() -> None:
+    # 1 is estimated to end at 10, then at 20 and 40: from 10 on 3 is too long to start before 2.
     jobs = [make(1, 0, 6, 30), make(2, 1, 8, 5), make(3, 11, 2, 9), make(4, 12, 2, 9)]
     estimates = Given({"1": 10, "2": 5, "3": 9, "4": 10})
     assert starts_of("easy", jobs, estimates) == {"1": 0, "3": 11, "4": 20, "2": 30}
@@ -294,7 +294,7 @@ def test_what_outlives_its_estimate_otherwise_is_estimated_anew() -> None:
 
 
 def test_lerwf_suspends_for_the_shorter_and_resumes() -> None:
-    # 1 has 16 to go at 4, when 2 comes with 6: it waits from 4 to 10. 3 has 11 at 12, no less than the 14 - and fewer.
+    # 1 has 16 s to run at 4, when 2 (6 s) arrives: it waits from 4 to 10. At 12 it has 14 s, and 3 has 11 s: no change.
     jobs = [make(1, 0, 8, 20), make(2, 4, 8, 6), make(3, 12, 8, 11)]
     assert ends_of("lerwf", jobs) == {"2": 10, "3": 23, "1": 37}
     assert ends_of("lewf", jobs) == {"1": 20, "2": 26, "3": 37}
@@ -305,16 +305,16 @@ def test_lerwf_does_not_suspend_for_the_longer() -> None:
     assert ends_of("lerwf", jobs) == {"1": 20, "2": 37}
 
 
-def test_blocked_job_blocks_later_ones_unless_filling() -> None:
-    # At 1 the shorter of 6 does not fit beside 1, which is shorter still; 3 is behind it and would fit.
+def test_blocked_job_blocks_later_jobs_unless_filling() -> None:
+    # At 1, job 2 of 6 CPUs does not fit next to the shorter 1; job 3 is behind it and would fit.
     jobs = [make(1, 0, 4, 10), make(2, 1, 6, 20), make(3, 2, 2, 30)]
     assert starts_of("lerwf", jobs) == {"1": 0, "2": 10, "3": 10}
     assert starts_of("lerwf-fill", jobs) == {"1": 0, "3": 2, "2": 10}
 
 
-def test_a_suspended_job_waits_for_its_own_processors() -> None:
-    # 1 has CPUs 0 to 5. 2 (all 8) suspends it; from 3 on 3 takes the 4 that leave most of 1's to it, of which it
-    # must take two. When 2 is done, 1 does not fit by its CPUs (nor in number) until 3 has ended.
+def test_suspended_job_waits_for_its_own_cpus() -> None:
+    # 1 has CPUs 0 to 5. 2 (all 8) suspends it; then 3 takes 4 CPUs, two of them from 1. When 2 ends, 1 cannot
+    # resume on its CPUs until 3 has ended.
     jobs = [make(1, 0, 6, 50), make(2, 1, 8, 10), make(3, 2, 4, 20)]
     assert ends_of("lerwf", jobs) == {"2": 11, "3": 31, "1": 80}
     site = made("lerwf", jobs, Actual())
@@ -327,9 +327,9 @@ def test_a_suspended_job_waits_for_its_own_processors() -> None:
 
 
 @pytest.mark.parametrize(("policy", "left"), [("lerwf", {"5"}), ("lerwf-fill", {"5", "3", "1"})])
-def test_who_runs_beside_a_short_newcomer(policy: str, left: set[str]) -> None:
-    # Gibbons 1997, table 5.2 but for B: A, C and D run on 2, 2 and 11 of 16; E comes, which needs 6, and has the least
-    # to do. It runs on D's CPUs, beside C and A if these may pass by D.
+def test_short_new_job_suspends_running_jobs_by_policy(policy: str, left: set[str]) -> None:
+    # Gibbons 1997, table 5.2 without B: A, C and D run on 2, 2 and 11 of 16; E arrives, needs 6 and has the least work.
+    # E runs on the CPUs of D, together with C and A if these can start before D.
     site = SCHEDULERS[policy]("a", 16, 0, Actual(), enforced=False)
     for job in (make(1, 0, 2, 300), make(3, 0, 2, 150), make(4, 0, 11, 100)):
         site.submit(job)
@@ -339,5 +339,5 @@ def test_who_runs_beside_a_short_newcomer(policy: str, left: set[str]) -> None:
 
 
 @every
-def test_what_runs_for_no_time_makes_room_within_the_second(policy: str) -> None:
+def test_job_with_zero_run_time_frees_cpus_within_the_second(policy: str) -> None:
     assert ends_of(policy, [make(1, 0, 8, 0), make(2, 0, 8, 5), make(3, 5, 8, 0)]) == {"1": 0, "2": 5, "3": 5}

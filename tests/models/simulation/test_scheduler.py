@@ -76,7 +76,7 @@ in_order = pytest.mark.parametrize("policy", sorted(SCHEDULERS.keys() - unordere
 
 @uninterrupted
 @given(jobs=workloads())
-def test_every_job_runs_once_for_its_time_or_is_withdrawn(policy: str, jobs: list[SimulatedJob]) -> None:
+def test_jobs_run_once_for_their_run_time_or_are_cancelled(policy: str, jobs: list[SimulatedJob]) -> None:
     by_id = {job.job: job for job in jobs}
     first, *events = run_changing(jobs, CPUS, "a", policy)
     assert first == Capacity(site="a", time=float(jobs[0].submit), cpus=CPUS)
@@ -127,7 +127,7 @@ def test_events_of_one_second_sort_ends_first_starts_last(policy: str, jobs: lis
 
 @in_order
 @given(jobs=workloads())
-def test_no_machine_idles_while_the_head_of_the_queue_fits(policy: str, jobs: list[SimulatedJob]) -> None:
+def test_scheduler_is_never_idle_while_the_head_of_queue_fits(policy: str, jobs: list[SimulatedJob]) -> None:
     cpus = {job.job: job.cpus for job in jobs}
     free = CPUS
     queue: dict[str, None] = {}
@@ -153,7 +153,7 @@ def test_fcfs_starts_in_the_order_of_submission(jobs: list[SimulatedJob]) -> Non
 
 
 def shadow(running: dict[str, int], cpus: dict[str, int], head: str) -> int:
-    """When the head fits at the latest, found by trying every end by walltime."""
+    """Return the latest start of the head, by trying every end by walltime."""
     free = CPUS - sum(cpus[job] for job in running)
     return min(
         end for end in running.values() if free + sum(cpus[job] for job in running if running[job] <= end) >= cpus[head]
@@ -192,7 +192,7 @@ def test_easy_never_delays_the_reservation_of_the_head(jobs: list[SimulatedJob])
 
 
 def easy_by_the_second(jobs: list[SimulatedJob]) -> dict[str, int]:
-    """Starts under EASY as Mu'alem and Feitelson put it, anew at every second and submission, without shortcuts."""
+    """Compute starts under EASY (Mu'alem and Feitelson) at every second and submission."""
     cpus = {job.job: job.cpus for job in jobs}
     starts: dict[str, int] = {}
     ends: dict[str, int] = {}
@@ -231,28 +231,28 @@ def easy_by_the_second(jobs: list[SimulatedJob]) -> dict[str, int]:
 
 
 @given(jobs=workloads())
-def test_easy_starts_what_the_published_algorithm_starts(jobs: list[SimulatedJob]) -> None:
+def test_easy_equals_the_published_algorithm(jobs: list[SimulatedJob]) -> None:
     starts = {job: time for time, kind, job in happenings(jobs, "easy") if kind == "start"}
     assert starts == easy_by_the_second(jobs)
 
 
-# On 8 CPUs: 1 runs to 10 (by its walltime to 20), 2 needs all. 3 is short enough and 4 is not; of no use to 2,
-# which takes all, are extra CPUs.
+# On 8 CPUs: 1 runs to 10 (its walltime is 20), 2 needs all. 3 is short enough and 4 is not; extra CPUs are of no
+# use to 2.
 EXAMPLE = [make(1, 0, 6, 10, 20), make(2, 1, 8, 5), make(3, 2, 2, 8), make(4, 3, 2, 30), make(5, 4, 1, 3)]
 
 
-def test_fcfs_by_hand() -> None:
+def test_fcfs_equals_manual_schedule() -> None:
     starts = {job: time for time, kind, job in happenings(EXAMPLE, "fcfs") if kind == "start"}
     assert starts == {"1": 0, "2": 10, "3": 15, "4": 15, "5": 15}
 
 
-def test_easy_by_hand() -> None:
+def test_easy_equals_manual_schedule() -> None:
     starts = {job: time for time, kind, job in happenings(EXAMPLE, "easy") if kind == "start"}
     assert starts == {"1": 0, "3": 2, "2": 10, "4": 15, "5": 15}
 
 
-def test_easy_gives_extra_processors_away_but_once() -> None:
-    # At 20, when 1 is done, 2 leaves two of eight free: a long job of two gets them, and a second one does not.
+def test_easy_gives_extra_cpus_to_one_job_only() -> None:
+    # At 20 job 1 ends and 2 leaves two of eight CPUs free: one long job of two CPUs gets them, a second one does not.
     jobs = [make(1, 0, 4, 20), make(2, 1, 6, 5), make(3, 2, 2, 99), make(4, 3, 1, 99), make(5, 4, 2, 16)]
     starts = {job: time for time, kind, job in happenings(jobs, "easy") if kind == "start"}
     assert starts == {"1": 0, "3": 2, "5": 4, "2": 20, "4": 25}
@@ -265,7 +265,7 @@ def test_easy_counts_ends_at_the_reservation_as_free() -> None:
     assert starts == {"1": 0, "2": 0, "4": 2, "3": 20}
 
 
-def test_the_events_of_one_second_by_hand() -> None:
+def test_events_of_one_second_are_in_defined_order() -> None:
     jobs = [
         make(1, 0, 8, 30, 10),
         make(2, 1, 8, 5, patience=9),
@@ -317,7 +317,7 @@ def test_scheduler_copy_continues_identically_and_independently(
     assert [Capacity(site="a", time=float(jobs[0].submit), cpus=CPUS), *before, *here] == list(
         run_changing(jobs, CPUS, "a", policy)
     )
-    if not site.estimates.learns:  # a copy does not
+    if not site.estimates.learns:  # a copy does not learn
         assert in_copy == here
 
 
@@ -348,7 +348,7 @@ def test_waits_grow_with_the_load_and_shrink_with_backfilling() -> None:
     assert mean_wait(0.5, "fcfs") > 1.5 * light
 
 
-def test_what_cannot_be_queued_is_refused() -> None:
+def test_submit_rejects_late_too_large_or_duplicate_jobs() -> None:
     site = Easy("a", CPUS, start_time=10)
     with pytest.raises(ValueError, match="before now"):
         site.submit(make(1, 9, 1, 1))
@@ -361,14 +361,14 @@ def test_what_cannot_be_queued_is_refused() -> None:
     assert [event.kind for event in site.finish()] == ["end", "start", "end"]
 
 
-def test_an_empty_workload_has_no_events() -> None:
+def test_empty_workload_has_no_events() -> None:
     assert list(run_changing([], CPUS, "a")) == []
     with pytest.raises(KeyError):
         list(run_changing(EXAMPLE, CPUS, "a", "lottery"))
 
 
-def test_another_policy_goes_on_with_the_jobs_that_there_are() -> None:
-    # At 5, 1 runs on to 10 and 2 and 3 queue: 3 has less work, and its patience is still counted from 2.
+def test_policy_change_keeps_queued_and_running_jobs() -> None:
+    # At 5, 1 runs until 10 and 2 and 3 queue: 3 has less work, and its patience still counts from 2.
     jobs = [make(1, 0, 8, 10), make(2, 1, 8, 20), make(3, 2, 8, 5), make(4, 20, 1, 1), make(5, 21, 8, 1, patience=2)]
     events = list(run_changing(jobs, CPUS, "a", "fcfs", [(5, "lwf")]))
     assert {event.job: event.time for event in events if isinstance(event, Start)} == {
@@ -382,7 +382,7 @@ def test_another_policy_goes_on_with_the_jobs_that_there_are() -> None:
 
 
 @given(jobs=workloads(), at=st.integers(90, 300), policy=st.sampled_from(["easy", "conservative", "fcfs", "lwf"]))
-def test_a_change_to_the_same_policy_changes_nothing(jobs: list[SimulatedJob], at: int, policy: str) -> None:
+def test_change_to_the_same_policy_has_no_effect(jobs: list[SimulatedJob], at: int, policy: str) -> None:
     def started(changes: list[tuple[int, str]]) -> list[tuple[float, str]]:
         return [
             (event.time, event.job)

@@ -52,12 +52,12 @@ def test_any_site_gets_a_valid_workload(seed: int, count: int, cpus: int, load: 
     assert submits == sorted(submits) and submits[0] >= start
     assert all(1 <= job.cpus <= cpus and job.run >= 1 and job.walltime >= 1 for job in jobs)
     assert all(job.patience is None or job.patience >= 1 for job in jobs)
-    # To the second that submissions are rounded to.
+    # Submissions are rounded to a second.
     assert submits[-1] - start == pytest.approx(work(jobs) / (cpus * load), abs=1)
 
 
 @pytest.mark.parametrize("load", [0.3, 0.85, 1.1])
-def test_the_load_is_the_one_asked_for(load: float) -> None:
+def test_generated_load_equals_the_requested_load(load: float) -> None:
     jobs = generate(5, 5_000, 256, load, start_time=START)
     assert work(jobs) / (256 * (jobs[-1].submit - START)) == pytest.approx(load, rel=1e-3)
 
@@ -66,9 +66,9 @@ def test_sizes_follow_the_published_model(jobs: list[SimulatedJob]) -> None:
     sizes = np.array([job.cpus for job in jobs])
     assert np.mean(sizes == 1) == pytest.approx(0.2927, abs=0.01)
     odd = np.mean((sizes & (sizes - 1)) != 0)
-    # Of the jobs of any size, those whose size rounds to a power of two do not show.
+    # Jobs of any size whose size rounds to a power of two are not visible.
     assert 0.7 * (1 - 0.2927 - 0.6686) < odd < 1 - 0.2927 - 0.6686 + 0.004
-    # More than 32 of 128: an eighth is of the upper stage, from 5 to 7 in log2; powers of two round 5.5 up.
+    # More than 32 of 128: an eighth is in the upper stage, from 5 to 7 in log2; powers of two round 5.5 up.
     upper = 0.125 * (0.6686 * 1.5 / 2 + 0.0387 * (7 - np.log2(32.5)) / 2)
     assert np.mean(sizes > 32) == pytest.approx(upper, abs=0.006)
 
@@ -97,7 +97,7 @@ def test_run_times_of_the_whole_workload_keep_the_models_mean(jobs: list[Simulat
     assert longer > 1.2
 
 
-def test_the_days_cycle_is_the_published_gamma() -> None:
+def test_day_cycle_equals_the_published_gamma() -> None:
     cycle = day_cycle()
     edges = np.arange(11, 60) - 0.5
     published = np.diff(stats.gamma.cdf(edges, 6.1271, scale=5.2740))
@@ -130,7 +130,7 @@ def test_walltimes_are_round_mostly_ample_and_seldom_short(jobs: list[SimulatedJ
     assert 0.25 < np.mean([min(job.run / job.walltime, 1) for job in jobs]) < 0.5
 
 
-def test_queues_are_the_smallest_whose_limit_allows_the_walltime(jobs: list[SimulatedJob]) -> None:
+def test_queue_is_the_smallest_with_sufficient_walltime_limit(jobs: list[SimulatedJob]) -> None:
     limits = dict(QUEUES)
     below = {"short": 0, "batch": limits["short"], "long": limits["batch"]}
     assert {job.queue for job in jobs} == set(limits)
@@ -149,7 +149,7 @@ def test_users_differ_in_popularity_and_belong_to_one_group(jobs: list[Simulated
     assert max(len({job.executable for job in jobs if job.user == user}) for user in shares) <= workload.APPLICATIONS
 
 
-def test_an_applications_next_job_resembles_its_last(jobs: list[SimulatedJob]) -> None:
+def test_jobs_of_one_application_resemble_each_other(jobs: list[SimulatedJob]) -> None:
     last: dict[tuple[str, str], SimulatedJob] = {}
     pairs = []
     for job in jobs:
@@ -169,7 +169,7 @@ def test_an_applications_next_job_resembles_its_last(jobs: list[SimulatedJob]) -
     assert size < 0.6 * other_size
 
 
-def test_the_share_of_the_impatient_is_the_one_asked_for() -> None:
+def test_impatient_share_equals_the_requested_share() -> None:
     for share in (0.0, 0.3, 1.0):
         jobs = generate(1, 3_000, 64, 0.7, impatient=share)
         assert np.mean([job.patience is not None for job in jobs]) == pytest.approx(share, abs=0.03)

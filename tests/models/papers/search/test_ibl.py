@@ -26,7 +26,7 @@ from tests.support.events import cancel, capacity, end, start, submit
 
 
 def planted_runs(jobs: int = 200) -> Examples:
-    """The executable alone tells the run time; all else is chance."""
+    """Run times depend on the executable only; the other attributes are random."""
     random = np.random.default_rng(1)
     made = []
     for _ in range(jobs):
@@ -41,7 +41,7 @@ def planted_runs(jobs: int = 200) -> Examples:
 
 
 def planted_waits(jobs: int = 300) -> Examples:
-    """The demand of the job's group alone tells the wait: not the other groups', nor the jobs' attributes."""
+    """Waits depend on the queued demand of the job's group only."""
     random = np.random.default_rng(2)
     made = []
     for _ in range(jobs):
@@ -70,11 +70,11 @@ def best_of(generation: Generation, target: Target) -> IblParameters:
     return decode(generation.ranked()[0][0], target)
 
 
-def test_the_search_finds_the_attribute_that_tells_the_run_time() -> None:
+def test_ibl_search_finds_the_attribute_that_determines_run_time() -> None:
     generations = searched(planted_runs(), 20, 20, 0)
     found = best_of(generations[-1], "run")
     assert "executable" in found.run_attributes
-    assert min(generations[-1].errors) < 25.0  # of a mean of 2500 s; others do little harm beside it
+    assert min(generations[-1].errors) < 25.0  # the mean is 2500 s; other attributes add little error
     assert [generation.number for generation in generations] == list(range(1, 21))
 
 
@@ -88,15 +88,15 @@ def test_search_finds_the_informative_policy_and_state() -> None:
     bench = Bench(planted_waits())
     assert (
         min(generations[-1].errors) < 0.35 * bench.mean_s
-    )  # the mean of all is 0.4 off; the rest of the state is chance
+    )  # the mean of all has error 0.4; the rest of the state is random
 
 
-def test_a_search_is_a_function_of_its_seed() -> None:
+def test_ibl_search_is_a_function_of_its_seed() -> None:
     assert searched(planted_runs(), 8, 4, 3) == searched(planted_runs(), 8, 4, 3)
     assert searched(planted_runs(), 8, 1, 4) != searched(planted_runs(), 8, 1, 3)
 
 
-def test_each_error_is_found_once() -> None:
+def test_ibl_search_evaluates_each_individual_once() -> None:
     bench, tried = Bench(planted_runs()), list[IblParameters]()
 
     def evaluate(some: Sequence[IblParameters]) -> Iterable[float]:
@@ -113,19 +113,19 @@ def test_founders_are_in_the_first_generation() -> None:
     assert first.individuals[0] == (founder,) and len(first.individuals) == 8
 
 
-def test_a_stretch_needs_jobs_to_predict() -> None:
+def test_bench_without_queries_raises_value_error() -> None:
     with pytest.raises(ValueError, match="no job to predict"):
         Bench(Examples("run", planted_runs(9).learnt))
 
 
-def test_examples_are_told_from_others() -> None:
+def test_examples_fingerprint_differs_for_other_examples() -> None:
     examples = planted_runs(9)
     assert examples.fingerprint == planted_runs(9).fingerprint != planted_runs(10).fingerprint
     fewer = Examples("run", examples.learnt, examples.queries[1:])
     assert len({examples.fingerprint, fewer.fingerprint, Examples("wait", examples.learnt).fingerprint}) == 3
 
 
-def test_a_job_before_all_others_is_predicted_as_zero() -> None:
+def test_bench_predicts_zero_for_a_job_before_all_others() -> None:
     stretch = Examples("run", queries=[Query(planted_runs(1).learnt[0][0], 0, 10.0)])
     assert Bench(stretch).error_s(IblParameters()) == 10.0
 
@@ -148,7 +148,7 @@ def test_chromosomes_by_hand() -> None:
 
 
 @pytest.mark.parametrize("target", ["wait", "run"])
-def test_what_is_found_is_what_a_method_is_made_with(target: Target) -> None:
+def test_decoded_parameters_equal_those_of_the_ibl_method(target: Target) -> None:
     parameters = decode("1" * Chromosomes(target, list).bits, target)
     settings = settings_of(parameters, target)
     method = method_named("ibl", settings)
@@ -158,7 +158,7 @@ def test_what_is_found_is_what_a_method_is_made_with(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", ["wait", "run"])
-def test_a_chromosome_is_encoded_as_it_is_decoded(target: Target) -> None:
+def test_chromosome_is_encoded_as_decoded(target: Target) -> None:
     dice = np.random.default_rng(4)
     for _ in range(50):
         gene = "".join(map(str, dice.integers(0, 2, Chromosomes(target, list).bits)))
@@ -168,7 +168,7 @@ def test_a_chromosome_is_encoded_as_it_is_decoded(target: Target) -> None:
         encode(IblParameters(neighbours=7, run_neighbours=7), target)
 
 
-def test_the_bench_says_what_the_methods_say() -> None:
+def test_bench_error_equals_error_of_the_engine_predictions() -> None:
     random = np.random.default_rng(3)
     events: list[AnyEvent] = [capacity(16)]
     jobs: dict[str, ActualTimes] = {}

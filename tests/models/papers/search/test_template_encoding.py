@@ -16,14 +16,14 @@ def genes(encoding: Encoding) -> st.SearchStrategy[str]:
 
 
 @given(genes(FULL))
-def test_each_gene_is_a_template_and_each_template_has_a_gene(gene: str) -> None:
+def test_gene_and_template_encoding_round_trips(gene: str) -> None:
     template = FULL.decode(gene)
     assert RunTemplate.parse(str(template)) == template
     encoded = FULL.gene(template)
     assert encoded is not None and FULL.decode(encoded) == template
 
 
-def test_all_of_the_papers_ranges_can_be_written() -> None:
+def test_encoding_covers_all_ranges_of_the_paper() -> None:
     assert (NODES[0], NODES[-1], ELAPSED[0], ELAPSED[-1], HISTORY[0], HISTORY[-1]) == (1, 512, 64, 65536, 2, 65536)
     for place in range(16):
         template = RunTemplate.of(
@@ -33,7 +33,7 @@ def test_all_of_the_papers_ranges_can_be_written() -> None:
         assert encoded is not None and FULL.decode(encoded) == template
 
 
-def test_a_gene_read_bit_by_bit() -> None:
+def test_gene_is_decoded_bit_by_bit() -> None:
     assert FULL.bits == 2 + 1 + 4 + 15
     gene = "01" + "1" + "0110" + "10010" + "10001" + "10110"
     assert str(FULL.decode(gene)) == "queue,user,cpus/4,elapsed/128 linear relative 128"
@@ -41,7 +41,7 @@ def test_a_gene_read_bit_by_bit() -> None:
     assert FULL.gene(FULL.decode(gene)) == gene
 
 
-def test_without_walltimes_or_jobs_that_run_there_is_no_choice() -> None:
+def test_encoding_without_walltimes_or_running_jobs_is_fixed() -> None:
     plain = Encoding(ATTRIBUTES, relative=False, running=False)
     dice = random.Random(1)
     for _ in range(50):
@@ -59,5 +59,5 @@ def test_without_walltimes_or_jobs_that_run_there_is_no_choice() -> None:
         "user,elapsed/60 mean relative 64",
     ],
 )
-def test_what_cannot_be_written_has_no_gene(text: str) -> None:
+def test_template_outside_encoding_has_no_gene(text: str) -> None:
     assert FULL.gene(RunTemplate.parse(text)) is None

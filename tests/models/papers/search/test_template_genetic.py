@@ -28,7 +28,7 @@ BITS = 12
 
 
 class Genes:
-    """Individuals of so many bits a gene, of which no errors are asked."""
+    """Individuals with a number of bits per gene, without errors."""
 
     most_genes = MAX_SET_TEMPLATES
     mutation = 0.01
@@ -67,14 +67,14 @@ def test_children_of_sets_of_unequal_lengths(n: int, m: int, seed: int) -> None:
     first, second = crossover(Genes(), one, other, np.random.default_rng(seed))
     assert len(first) + len(second) == n + m
     assert min(len(first), len(second)) >= 1 and max(len(first), len(second)) <= MAX_SET_TEMPLATES
-    # Each begins as one parent and ends as the other; what one has got, the other has not.
+    # Each child begins as one parent and ends as the other, and no bit is in both children.
     a, b = "".join(first), "".join(second)
     cut, back = a.rstrip("1"), b.rstrip("0")
     assert set(cut) <= {"0"} and set(back) <= {"1"}
     assert (len(cut) + len(b) - len(back), len(cut) % BITS) == (n * BITS, len(back) % BITS)
 
 
-def test_every_cut_occurs() -> None:
+def test_crossover_produces_each_possible_cut() -> None:
     one, other = ("0" * 2,) * 2, ("1" * 2,)
     dice = np.random.default_rng(0)
     found = Counter("|".join(crossover(Genes(2), one, other, dice)[0]) for _ in range(1000))
@@ -82,24 +82,26 @@ def test_every_cut_occurs() -> None:
     assert min(found.values()) > 100
 
 
-def test_a_mutation_flips_one_bit_of_a_hundred() -> None:
+def test_mutated_flips_one_bit_of_a_hundred() -> None:
     dice = np.random.default_rng(0)
     after = mutated(("0" * 100_000, "1" * 100_000), 0.01, dice)
     assert 900 < after[0].count("1") < 1100
     assert 900 < after[1].count("0") < 1100
 
 
-def test_the_fit_have_more_children() -> None:
-    parents = [("0" * BITS,)] * 10 + [("1" * BITS,)] * 10  # the ones are the worst
+def test_offspring_favors_parents_with_high_fitness() -> None:
+    parents = [("0" * BITS,)] * 10 + [("1" * BITS,)] * 10  # the genes of 1 are the worst
     generation = Generation(1, parents, [10.0, 1.0, 5.0, 2.0, *[6.0] * 6, *[50.0] * 10])
     mean = np.mean([sum(gene[0].count("1") for gene in offspring(Genes(), generation, 18, seed)) for seed in range(50)])
-    assert mean / (18 * BITS) == pytest.approx(1 / 5, abs=0.05)  # those at 50 have a fourth of the fitness, about
+    assert mean / (18 * BITS) == pytest.approx(
+        1 / 5, abs=0.05
+    )  # those with error 50 have about a fourth of the fitness
     mixed = individuals([3, 1, 10, 4, 2, 7])
     children = offspring(Genes(), Generation(4, mixed, [9.0, 3.0, 8.0, 2.0, 3.0, 11.0]), 4, 1)
     assert len(children) == 4 and all(1 <= len(individual) <= MAX_SET_TEMPLATES for individual in children)
 
 
-def test_the_best_two_survive_unchanged() -> None:
+def test_search_keeps_the_best_two_unchanged() -> None:
     work = workload(120)
     plan = SearchPlan(6, 4)
     generations = list(search(work, plan, in_turn(work)))
@@ -108,12 +110,12 @@ def test_the_best_two_survive_unchanged() -> None:
         assert len(generation.individuals) == plan.population
 
 
-def test_of_equal_sets_the_first_ranks_first() -> None:
+def test_ranked_puts_the_first_of_equal_sets_first() -> None:
     mixed = individuals([3, 1, 10, 4, 2, 7])
     assert Generation(4, mixed, [9.0, 3.0, 8.0, 2.0, 3.0, 11.0]).ranked()[:3] == [mixed[3], mixed[1], mixed[4]]
 
 
-def test_the_best_never_gets_worse_and_becomes_good() -> None:
+def test_search_best_error_decreases_to_a_good_one() -> None:
     work = workload()
     errors = [min(found.errors) for found in search(work, SearchPlan(10, 12), in_turn(work))]
     assert errors == sorted(errors, reverse=True)
@@ -122,7 +124,7 @@ def test_the_best_never_gets_worse_and_becomes_good() -> None:
     assert errors[-1] <= 1.05 * good < errors[0]
 
 
-def test_the_same_seed_finds_the_same_however_it_is_evaluated() -> None:
+def test_search_is_a_function_of_its_seed_for_any_evaluator() -> None:
     work = workload(120)
     plan = SearchPlan(6, 5, seed=7)
     found = list(search(work, plan, in_turn(work)))
@@ -144,7 +146,7 @@ def test_interrupted_search_resumes_with_same_result(broken_off: int) -> None:
     assert list(search(work, SearchPlan(6, 5), in_turn(work), after=whole[-1])) == []
 
 
-def test_a_template_is_asked_only_when_it_is_new() -> None:
+def test_search_evaluates_a_template_only_if_new() -> None:
     work, asked = workload(120), list[RunTemplate]()
     found = list(search(work, SearchPlan(6, 6), in_turn(work, asked)))
     encoding = Encoding.of(work)
@@ -173,6 +175,6 @@ def test_founders_are_in_the_first_generation() -> None:
 
 
 @pytest.mark.parametrize("population", [2, 5])
-def test_a_population_is_even_and_has_parents(population: int) -> None:
+def test_search_plan_rejects_odd_or_small_population(population: int) -> None:
     with pytest.raises(ValueError, match="expected an even number from 4"):
         SearchPlan(population=population)

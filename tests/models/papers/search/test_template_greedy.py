@@ -4,7 +4,7 @@ from models.papers.search.templates import greedy
 from tests.support.template_searches import in_turn, workload
 
 
-def test_each_step_adds_the_best_template_of_one_attribute_more() -> None:
+def test_greedy_step_adds_best_template_with_one_more_attribute() -> None:
     work = workload(80)
     evaluate = in_turn(work)
     steps = list(greedy(work, evaluate, "surest"))

@@ -34,13 +34,13 @@ STATES = msgspec.structs.replace(BASE, method=QesperaDistributions.name)
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    """Two hundred jobs on a busy machine, some of them withdrawn."""
+    """Two hundred jobs on a busy machine, some of them cancelled."""
     return list(run(generate(seed=3, jobs=200, cpus=64, load=0.9), cpus=64, site="made"))
 
 
 @pytest.fixture(scope="module")
 def jobs(events: list[AnyEvent]) -> dict[str, ActualTimes]:
-    """Every second one of the last ninety jobs."""
+    """Every second job of the last ninety."""
     truths = {}
     for outcome in outcomes(events, EngineSettings(method="zero", shadows=())):
         if outcome.censored or outcome.actual_run_s is not None:
@@ -54,7 +54,7 @@ def outcomes(events: list[AnyEvent], settings: EngineSettings) -> Iterator[Outco
 
 
 def replayed(events: list[AnyEvent], settings: EngineSettings, jobs: dict[str, ActualTimes]) -> tuple[float, float]:
-    """AAE in seconds and PPE of the jobs, by an engine with these settings."""
+    """Return AAE in seconds and PPE of the jobs from an engine with these settings."""
     found = Accuracy()
     for outcome in outcomes(events, settings):
         if outcome.job in jobs and outcome.actual_run_s is None:
@@ -69,7 +69,7 @@ def figures(accuracy: Accuracy) -> tuple[float, float]:
     return aae_s(accuracy), accuracy.measures()["PPE"]
 
 
-def test_the_panel_predicts_as_engines_with_each_of_the_settings(
+def test_evaluate_equals_engines_with_each_of_the_settings(
     events: list[AnyEvent], jobs: dict[str, ActualTimes]
 ) -> None:
     changes: list[tuple[str, Value]] = [("history", 60), ("window", 0.1), ("nearest", 1), ("min_pts", 2)]
@@ -78,7 +78,7 @@ def test_the_panel_predicts_as_engines_with_each_of_the_settings(
     accuracies, _ = evaluate(events, tried, jobs)
     for settings, accuracy in zip(tried, accuracies, strict=True):
         assert replayed(events, settings, jobs) == pytest.approx(figures(accuracy))
-    assert len({aae_s(accuracy) for accuracy in accuracies}) > 5  # else it would not matter what is tried
+    assert len({aae_s(accuracy) for accuracy in accuracies}) > 5  # otherwise the settings have no effect
 
 
 @pytest.fixture(scope="module")
@@ -96,24 +96,24 @@ def test_tuning_chooses_the_value_with_least_error(tuning: TuningResult) -> None
         assert aae_s(chosen.accuracy) == min(aae_s(row.accuracy) for row in rows)
         assert chosen is in_force or aae_s(chosen.accuracy) < aae_s(in_force.accuracy)
         assert in_force.value == value_of(base, name)
-        assert figures(in_force.accuracy) == figures(tuning.before)  # each is varied alone
+        assert figures(in_force.accuracy) == figures(tuning.before)  # parameters vary one at a time
         assert value_of(tuning.profile, name) == chosen.value
     assert any(row.chosen and not row.in_force for row in tuning.rows)
 
 
-def test_the_statistic_with_the_less_error_is_chosen(tuning: TuningResult) -> None:
+def test_tuning_chooses_the_statistic_with_the_lower_error(tuning: TuningResult) -> None:
     assert list(tuning.statistics) == list(STATISTICS)
     assert tuning.before is min(tuning.statistics.values(), key=aae_s)
     assert 0.0 < tuning.non_uniformity < 1.0
 
 
-def test_together_is_what_an_engine_with_the_profile_does(
+def test_tuning_together_equals_engine_with_the_profile(
     tuning: TuningResult, events: list[AnyEvent], jobs: dict[str, ActualTimes]
 ) -> None:
     assert replayed(events, tuning.profile, jobs) == pytest.approx(figures(tuning.together))
 
 
-def test_tuning_starts_from_what_is_in_force(events: list[AnyEvent], jobs: dict[str, ActualTimes]) -> None:
+def test_tuning_starts_from_the_settings_in_force(events: list[AnyEvent], jobs: dict[str, ActualTimes]) -> None:
     in_force = msgspec.structs.replace(BASE, parameters={name: {"window": 0.04} for name in STATISTICS})
     found = tune(lambda: events, jobs, in_force)
     assert [row.value for row in found.rows if row.in_force and row.parameter == "window"] == [0.04]
@@ -127,19 +127,19 @@ def erring(*errors: float) -> Accuracy:
     return accuracy
 
 
-def test_of_equal_values_the_one_in_force_stays() -> None:
+def test_choose_keeps_the_value_in_force_on_ties() -> None:
     scored: dict[Value, Accuracy] = {1: erring(20.0), 2: erring(10.0), 3: erring(5.0, 15.0), 4: erring(30.0)}
     assert [choose(scored, in_force) for in_force in (1, 2, 3, 4)] == [2, 2, 3, 2]
 
 
-def test_every_parameter_of_table_v_is_tried_to_its_ends() -> None:
+def test_tuning_covers_the_ranges_of_all_parameters_of_table_v() -> None:
     ranges: dict[str, tuple[float, float]] = {
         "nearest": (1.0, 5.0),
         "outliers": (0.1, 0.9),
         "eps": (0.05, 0.1),
         "min_pts": (2, 5),
         "window": (0.01, 0.1),
-        "reach": (0.3, 0.6),  # its one distance threshold is this and the next
+        "reach": (0.3, 0.6),  # its only distance threshold is this and the next
         "dist_threshold": (0.3, 0.6),
         "ridge_distance": (0.4, 1.0),
         "neighbours": (1, 20),
@@ -155,11 +155,11 @@ def test_jobs_that_find_an_empty_site_have_no_distributions(events: list[AnyEven
     assert math.isnan(non_uniformity)
 
 
-def test_a_method_is_made_with_parameters() -> None:
+def test_method_named_sets_parameters() -> None:
     method = method_named(QesperaDistributions.name, {"window": 1, "bins": 7, "nested": False})
     assert isinstance(method, QesperaDistributions)
     assert (method.parameters.window, method.bins, method.parameters.nested) == (1.0, 7, False)
-    assert type(method.parameters.window) is float  # or kernels would be compiled anew for it
+    assert type(method.parameters.window) is float  # otherwise kernels are compiled again
 
 
 @pytest.mark.parametrize(
@@ -174,6 +174,6 @@ def test_a_method_is_made_with_parameters() -> None:
         ("qespera-distributions", "bins", 0, "qespera-distributions.bins is 0: expected `int` >= 1"),
     ],
 )
-def test_a_parameter_that_is_wrong_is_named(name: str, key: str, value: Value, message: str) -> None:
+def test_method_named_rejects_wrong_parameter_by_name(name: str, key: str, value: Value, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         method_named(name, {key: value})

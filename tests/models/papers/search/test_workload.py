@@ -14,7 +14,7 @@ from models.site.runs import RunHistory
 
 
 def random_workload(dice: random.Random, jobs: int, running: bool = True) -> Workload:
-    """Jobs of few users and sizes, some without walltime or user; some are predicted while they run."""
+    """Return jobs of few users and sizes, some without walltime or user; predict some while they run."""
     listed, run_s = [], []
     for number in range(jobs):
         listed.append(
@@ -42,7 +42,7 @@ def random_workload(dice: random.Random, jobs: int, running: bool = True) -> Wor
 
 
 def live(workload: Workload, texts: list[str], choice: Choice) -> list[float]:
-    """What the method says at each prediction."""
+    """Return the method's prediction at each step."""
     method = Templates(texts, choice)
     history, said = RunHistory(method.templates), []
     for place, elapsed_s in zip(workload.place, workload.elapsed_s, strict=True):
@@ -66,7 +66,7 @@ texts = st.tuples(
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.lists(texts, min_size=1, max_size=6), st.sampled_from(["surest", "weighted"]))
-def test_the_live_method_says_the_same(seed: int, templates: list[str], choice: Choice) -> None:
+def test_workload_predictions_equal_the_live_method(seed: int, templates: list[str], choice: Choice) -> None:
     workload = random_workload(random.Random(seed), 80)
     told = [workload.estimates(RunTemplate.parse(text)) for text in templates]
     np.testing.assert_array_equal(workload.predictions(told, choice), live(workload, templates, choice))
@@ -76,7 +76,7 @@ def jobs_of(*requests: tuple[str, float | None]) -> list[Job]:
     return [Job(id=user, attempt=0, submit=0.0, user=user, walltime=walltime) for user, walltime in requests]
 
 
-def test_an_error_worked_by_hand() -> None:
+def test_workload_error_equals_manual_computation() -> None:
     jobs = jobs_of(("a", None), ("a", None), ("b", None), ("a", 150.0))
     moments = [
         WorkloadStep(0, 0.0),
@@ -89,17 +89,17 @@ def test_an_error_worked_by_hand() -> None:
     workload = Workload(jobs, [100.0, 300.0, 50.0, 120.0], moments)
     told = [workload.estimates(RunTemplate.parse("user mean absolute 64"))]
     assert workload.predictions(told, "surest").tolist() == pytest.approx([math.nan] * 3 + [150.0], nan_ok=True)
-    assert workload.error_s(told, "surest") == (100 + 300 + 50 + 30) / 4  # nothing said counts as zero
+    assert workload.error_s(told, "surest") == (100 + 300 + 50 + 30) / 4  # a missing prediction counts as zero
 
 
-def test_it_knows_what_its_jobs_differ_in() -> None:
+def test_workload_detects_the_attributes_that_vary() -> None:
     alike = Workload(jobs_of(("a", None), ("a", None)), [1.0, 2.0], [WorkloadStep(0, 0.0), WorkloadStep(1, 0.0)])
     assert (alike.attributes, alike.has_walltimes, alike.has_running) == ((), False, False)
     different = Workload(jobs_of(("a", 60.0), ("b", 90.0)), [1.0, 2.0], [WorkloadStep(0, 0.0), WorkloadStep(0, 5.0)])
     assert (different.attributes, different.has_walltimes, different.has_running) == (("user", "walltime"), True, True)
 
 
-def test_its_fingerprint_tells_it_from_others() -> None:
+def test_workload_fingerprint_differs_for_other_workloads() -> None:
     jobs, moments = (
         jobs_of(("a", None), ("b", None)),
         [WorkloadStep(0, 0.0), WorkloadStep(0, None), WorkloadStep(1, 0.0)],
@@ -114,12 +114,12 @@ def test_its_fingerprint_tells_it_from_others() -> None:
     assert Workload(list(jobs), [1.0, 2.0], iter(moments)).fingerprint == prints[0]
 
 
-def test_a_workload_without_predictions_is_refused() -> None:
+def test_workload_without_predictions_raises_value_error() -> None:
     with pytest.raises(ValueError, match="no job to predict"):
         Workload(jobs_of(("a", None)), [1.0], [WorkloadStep(0, None)])
 
 
-def test_a_set_is_completed_where_estimates_are_weighted() -> None:
+def test_complete_adds_last_resort_to_weighted_sets() -> None:
     some = (RunTemplate.parse("user mean relative 64"),)
     all_jobs = (*some, RunTemplate.parse("elapsed/64 linear relative 64"))
     assert complete(some, "weighted") == (*some, RunTemplate.parse(LAST_RESORT))
