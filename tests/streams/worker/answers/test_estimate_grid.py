@@ -164,7 +164,7 @@ def test_grid_of_reloaded_site_is_due_immediately() -> None:
 
 
 def halved() -> tuple[Any, ...]:
-"""Build a site that lost half of its CPUs after its estimates were sent.
+    """Build a site that lost half of its CPUs after its estimates were sent.
 
     Returns:
         Its handle, its grid, the topic, and the keys of the shapes that no longer fit.
