@@ -1,4 +1,4 @@
-"""Commands that run in an empty directory, with no settings in force."""
+"""Fixtures for commands that run in an empty directory with default settings."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ def trace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that must fail with an exit code; gives its one line on stderr."""
+    """Run a command that must fail with an exit code; return its single line on stderr."""
 
     def run(code: int, *arguments: str) -> str:
         assert main(arguments) == code
@@ -43,7 +43,7 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def closed_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A port for Kafka at which nobody listens, and which nobody else is given meanwhile."""
+    """Reserve a Kafka port that accepts no connections."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port: int = bound.getsockname()[1]

@@ -21,14 +21,14 @@ COMMANDS = list(typer.main.get_group(app).commands)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_has_help_with_an_example(capsys: Capture, command: str) -> None:
+def test_command_help_contains_example(capsys: Capture, command: str) -> None:
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"queuecast {command}" in shown
     assert "Example:" in shown
 
 
-def test_help_tells_of_all_commands_and_no_secrets(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_lists_all_commands_and_no_secrets(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUEUECAST_KAFKA_PASSWORD", "hunter2")
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
@@ -48,14 +48,12 @@ SLOW = {"numpy", "numba", "lightgbm", "faust", "kafka", "redis", "deploy", "pyda
         (["ask", "--cpus", "4", "--url", "http://127.0.0.1:1"], SLOW),
     ],
 )
-def test_a_command_waits_for_no_import_that_it_does_not_need(
-    closed_port: int, arguments: list[str], not_needed: set[str]
-) -> None:
+def test_command_skips_unneeded_imports(closed_port: int, arguments: list[str], not_needed: set[str]) -> None:
     found = imported("streams.cli.app", *arguments)
     assert "streams.cli.app" in found and not not_needed & found
 
 
-def test_the_version_is_printed(capsys: Capture) -> None:
+def test_version_option_prints_version(capsys: Capture) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("queuecast")
 
@@ -91,7 +89,7 @@ def test_the_version_is_printed(capsys: Capture) -> None:
         (["watch", "--count", "many"], "'--count': 'many' is not an integer."),
     ],
 )
-def test_a_command_that_is_not_understood_is_told_in_one_line(fails: Fails, arguments: list[str], said: str) -> None:
+def test_invalid_arguments_exit_2_with_one_line(fails: Fails, arguments: list[str], said: str) -> None:
     assert said in fails(2, *arguments)
 
 
@@ -116,24 +114,22 @@ def test_a_command_that_is_not_understood_is_told_in_one_line(fails: Fails, argu
         (["watch", "--sites"], "No such option: --sites"),
     ],
 )
-def test_a_value_that_is_not_understood_is_exit_code_2(
-    fails: Fails, trace: Path, arguments: list[str], said: str
-) -> None:
+def test_invalid_option_value_exits_2(fails: Fails, trace: Path, arguments: list[str], said: str) -> None:
     assert said in fails(2, *arguments)
 
 
-def test_a_setting_that_is_not_understood_is_exit_code_2(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_setting_exits_2(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUEUECAST_SERVE_WEB_PORT", "high")
     assert "QUEUECAST_SERVE_WEB_PORT" in fails(2, "watch")
 
 
-def test_help_has_no_types_in_it(capsys: Capture) -> None:
+def test_help_omits_option_types(capsys: Capture) -> None:
     for command in COMMANDS:
         main([command, "--help"])
     assert "<" not in capsys.readouterr().out
 
 
-def test_a_shell_completes_commands_and_options() -> None:
+def test_shell_completion_lists_commands_and_options() -> None:
     def completed(words: str, at: str) -> list[str]:
         asked = {"_QUEUECAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
         return python("-m", "queuecast", **asked).stdout.split()
@@ -144,7 +140,7 @@ def test_a_shell_completes_commands_and_options() -> None:
     assert completed("queuecast source sl", "2") == ["slurm"]
 
 
-def test_without_a_command_there_is_help(capsys: Capture) -> None:
+def test_missing_command_prints_help(capsys: Capture) -> None:
     assert main([]) == 2
     assert "Usage: queuecast" in capsys.readouterr().out
 
@@ -162,14 +158,16 @@ def test_without_a_command_there_is_help(capsys: Capture) -> None:
         (["--config", "gone.toml", "replay", "made.swf"], "queuecast: gone.toml: cannot be read"),
     ],
 )
-def test_what_is_wrong_outside_is_told_in_one_line(fails: Fails, trace: Path, arguments: list[str], said: str) -> None:
+def test_runtime_error_exits_1_with_one_line(fails: Fails, trace: Path, arguments: list[str], said: str) -> None:
     assert said in fails(1, *arguments)
 
 
 @pytest.mark.parametrize(
     "command", [["topics", "create"], ["ingest", "made.swf"], ["watch"], ["watch", "--outcomes", "--json"]]
 )
-def test_without_a_broker_there_is_one_line(fails: Fails, trace: Path, command: list[str], closed_port: int) -> None:
+def test_unreachable_broker_exits_1_with_one_line(
+    fails: Fails, trace: Path, command: list[str], closed_port: int
+) -> None:
     assert f"no broker answers at 127.0.0.1:{closed_port}" in fails(1, *command)
 
 
@@ -188,27 +186,27 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (KeyError("oh"), "queuecast: internal error: KeyError: 'oh'; set QUEUECAST_DEBUG=1 for the traceback"),
     ],
 )
-def test_an_error_in_a_command_is_one_line(
+def test_exception_in_command_is_printed_in_one_line(
     fails: Fails, monkeypatch: pytest.MonkeyPatch, error: BaseException, said: str
 ) -> None:
     raising(monkeypatch, error)
     assert fails(1, "worker") == said
 
 
-def test_an_error_within_can_be_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_variable_raises_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, KeyError("oh"))
     monkeypatch.setenv("QUEUECAST_DEBUG", "1")
     with pytest.raises(KeyError):
         main(["worker"])
 
 
-def test_an_interrupt_is_quiet(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyboard_interrupt_exits_130_silently(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, KeyboardInterrupt())
     assert main(["worker"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_worker_that_leaves_with_a_code_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_exit_of_worker_keeps_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, SystemExit(3))
     with pytest.raises(SystemExit) as left:
         main(["worker"])
@@ -216,7 +214,7 @@ def test_a_worker_that_leaves_with_a_code_keeps_it(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_has_had_enough_is_no_trouble(unbuffered: str) -> None:
+def test_closed_stdout_pipe_prints_no_error(unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "queuecast", "schema", "dead-letter"]
@@ -227,13 +225,13 @@ def test_a_reader_that_has_had_enough_is_no_trouble(unbuffered: str) -> None:
     assert ran.returncode != 0
 
 
-def test_as_a_module_it_gives_its_code_and_one_line() -> None:
+def test_python_module_exits_1_with_one_line() -> None:
     ran = python("-m", "queuecast", "replay", "gone.swf")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == "queuecast: gone.swf: cannot be read: No such file or directory\n"
 
 
-def test_a_shell_completes_names_and_fails_at_none(closed_port: int) -> None:
+def test_completion_with_unreachable_broker_lists_no_sites(closed_port: int) -> None:
     context = types.SimpleNamespace(params={})
     context.find_root = lambda: context
     assert known_sites(context, "") == []

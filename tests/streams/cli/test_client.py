@@ -19,7 +19,7 @@ from tests.support.traces import swf_line
 Capture = pytest.CaptureFixture[str]
 
 
-def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_stops_after_count_records(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     from streams.broker import admin
     from streams.client import watch
 
@@ -43,7 +43,7 @@ def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch
 @pytest.mark.parametrize(
     ("known", "kinds"), [({}, {"capacity", "submit", "start"}), ({"alder": 50.0}, {"submit", "start"})]
 )
-def test_a_site_that_is_known_gets_no_guess_of_its_machine(
+def test_ingest_into_registered_site_omits_inferred_capacity(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: dict[str, float], kinds: set[str]
 ) -> None:
     from streams.operate import catching_up
@@ -58,7 +58,9 @@ def test_a_site_that_is_known_gets_no_guess_of_its_machine(
     assert sent == kinds
 
 
-def test_each_cluster_of_one_dump_is_a_site(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ingest_cluster_option_selects_cluster_of_dump(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from streams.operate import catching_up
     from streams.sources import publisher
 
@@ -74,7 +76,9 @@ def test_each_cluster_of_one_dump_is_a_site(capsys: Capture, monkeypatch: pytest
     assert sent == ["fir"] * 4 + ["elm"] * 7
 
 
-def test_a_source_is_followed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_source_command_sends_events_and_reports_skipped(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
 
     (tmp_path / "made.swf").write_text("; MaxProcs: 4\n" + swf_line(1, 0, 10, 100) + "broken\n")
     sent: list[str] = []
@@ -97,14 +101,14 @@ def test_a_source_is_followed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, 
 Capture = pytest.CaptureFixture[str]
 
 
-def test_a_schema_is_printed(capsys: Capture) -> None:
+def test_schema_command_prints_json_schema(capsys: Capture) -> None:
     assert main(["schema", "outcome"]) == 0
     assert json.loads(capsys.readouterr().out)["$id"] == "urn:queuecast:outcome:v1"
     assert main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out)["$id"] == "urn:queuecast:records:v1"
 
 
-def test_a_worker_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_command_passes_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Settings] = []
     monkeypatch.setitem(sys.modules, "streams.worker.startup", types.SimpleNamespace(run_worker=given.append))
     Path("queuecast.toml").write_text('[worker]\nweb_port = 7000\ninstance = "blue"\n')
@@ -114,7 +118,7 @@ def test_a_worker_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {each.worker.instance for each in given} == {"blue"}
 
 
-def test_a_command_that_is_named_can_be_copied(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_printed_command_quotes_site_name(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("streams.operate.site.send", lambda *_: None)
     assert main(["site", "ro ss/ä", "forget-job", "1"]) == 0
     assert capsys.readouterr().out == "sent; `queuecast site 'ro ss/ä' show` prints the result\n"

@@ -17,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
 Fails = Callable[..., str]
 
 
-def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace: Path, tmp_path: Path) -> None:
+def test_replay_prints_tables_and_writes_records(capsys: Capture, trace: Path, tmp_path: Path) -> None:
     options = [
         "--method",
         "median",
@@ -54,7 +54,7 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
     assert {json.loads(line)["method"] for line in Path("o.ndjson").read_text().splitlines()} == {"median"}
 
 
-def test_every_method_is_written_where_wanted(trace: Path) -> None:
+def test_replay_with_shadows_writes_all_methods(trace: Path) -> None:
     assert main(["replay", str(trace), "--method", "median", "--shadows", "--out", "p.ndjson"]) == 0
     said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
     assert {record["method"] for record in said} == {"zero", "median"}
@@ -67,9 +67,7 @@ def replayed(capture: Capture, *arguments: str) -> dict[str, Any]:
     return document
 
 
-def test_a_table_wider_than_the_terminal_comes_in_parts(
-    capsys: Capture, trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replay_splits_table_wider_than_terminal(capsys: Capture, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["replay", str(trace), "--method", "median", "--site", "a site of a long name"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -79,7 +77,7 @@ def test_a_table_wider_than_the_terminal_comes_in_parts(
     assert sum(line.startswith("zero ") for line in lines) == 2
 
 
-def test_the_table_as_json(capsys: Capture, trace: Path) -> None:
+def test_replay_json_contains_methods_and_job_counts(capsys: Capture, trace: Path) -> None:
     every, started = (replayed(capsys, "made.swf", "--method", "zero", *more) for more in ([], ["--started"]))
     assert list(every["methods"]) == ["zero", "median"]
     assert every["methods"]["zero"]["jobs"] == every["jobs"]
@@ -87,13 +85,13 @@ def test_the_table_as_json(capsys: Capture, trace: Path) -> None:
     assert started["methods"]["zero"]["jobs"] < every["jobs"]
 
 
-def test_the_settings_file_counts(capsys: Capture, trace: Path) -> None:
+def test_replay_uses_settings_file(capsys: Capture, trace: Path) -> None:
     Path("mine.toml").write_text('[engine]\nmethod = "median"\nshadows = []\n')
     assert main(["--config", "mine.toml", "replay", "made.swf", "--out", "p.ndjson"]) == 0
     assert json.loads(Path("p.ndjson").read_text().splitlines()[0])["method"] == "median"
 
 
-def test_anomalies_are_counted(capsys: Capture) -> None:
+def test_replay_counts_anomalies(capsys: Capture) -> None:
     Path("twice.swf").write_text(swf_line(1, 0, 5, 10) + swf_line(1, 2, 5, 10))
     assert replayed(capsys, "twice.swf")["anomalies"] == {
         "duplicate_submit": 1,
@@ -104,7 +102,7 @@ def test_anomalies_are_counted(capsys: Capture) -> None:
     assert "1 × duplicate_submit\n" in capsys.readouterr().err
 
 
-def test_broken_lines_are_reported(capsys: Capture, fails: Fails) -> None:
+def test_replay_reports_invalid_lines(capsys: Capture, fails: Fails) -> None:
     Path("broken.swf").write_text(swf_line(1) + "oops\n" * 5 + swf_line(2))
     assert main(["replay", "broken.swf", "--method", "zero"]) == 0
     told = capsys.readouterr().out
@@ -118,7 +116,7 @@ def test_broken_lines_are_reported(capsys: Capture, fails: Fails) -> None:
     assert said.err.startswith("broken.swf, line 2: ") and said.err.count("\n") == 5
 
 
-def test_what_is_not_understood_is_exit_code_2(fails: Fails) -> None:
+def test_unknown_log_format_exits_2(fails: Fails) -> None:
     Path("what.log").write_text("oops\n")
     assert "what.log: the format is not recognised; there are: " in fails(2, "replay", "what.log")
     assert "; name it with --format NAME" in fails(2, "compare", "what.log")
@@ -126,7 +124,7 @@ def test_what_is_not_understood_is_exit_code_2(fails: Fails) -> None:
     assert "'crystal' is not a source; there are: " in fails(2, "replay", "what.log", "--format", "crystal")
 
 
-def test_a_log_of_jobs_that_still_queue_has_none_to_score(capsys: Capture) -> None:
+def test_replay_of_pending_jobs_only_exits_1(capsys: Capture) -> None:
     Path("queued.jsonl").write_text('{"type":"submit","v":1,"site":"s","time":100.0,"job":"1"}\n')
     assert main(["replay", "queued.jsonl", "--method", "zero"]) == 1
     assert "queued.jsonl: no job in it can be scored: none has a known wait" in capsys.readouterr().err
@@ -134,7 +132,7 @@ def test_a_log_of_jobs_that_still_queue_has_none_to_score(capsys: Capture) -> No
     assert "queued.jsonl: no job of that range can be scored" in capsys.readouterr().err
 
 
-def test_several_files_are_one_log(capsys: Capture) -> None:
+def test_replay_merges_several_files(capsys: Capture) -> None:
     Path("new.swf").write_text(swf_line(3, 100, 5, 10))
     Path("old.swf").write_text(swf_line(1, 0, 5, 10) + swf_line(2, 2, 5, 10))
     both = replayed(capsys, "new.swf", "old.swf", "--method", "zero", "--site", "here")
@@ -142,7 +140,7 @@ def test_several_files_are_one_log(capsys: Capture) -> None:
     assert both["log"]["sites"]["here"]["begin"] == 0
 
 
-def test_ctrl_c_ends_a_replay_quietly(tmp_path: Path) -> None:
+def test_replay_on_sigint_exits_130_silently(tmp_path: Path) -> None:
     trace = made_trace(tmp_path / "long.swf", jobs=60_000)
     out = tmp_path / "p.ndjson"
     command = [sys.executable, "-m", "queuecast", "replay", str(trace), "--method", "median", "--out", str(out)]

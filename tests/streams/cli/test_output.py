@@ -1,4 +1,4 @@
-"""How far a long command says that it is, where stderr is no terminal."""
+"""Progress reports of long commands if stderr is not a terminal."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ from streams.cli.options import progress
         (None, None, "1 jobs, 0/s, at 1996-06-26 21:06 UTC"),
     ],
 )
-def test_how_long_it_still_takes_is_told(total: int | None, share: float | None, told: str) -> None:
+def test_progress_shows_count_rate_and_remaining_time(total: int | None, share: float | None, told: str) -> None:
     way = options._Progress("jobs", total, lambda: share)
     way._started = time.monotonic() - 100.0
     way.advance(835823160.0)
     assert str(way) == told
 
 
-def test_progress_never_exceeds_its_total_or_promises_nothing() -> None:
+def test_progress_is_capped_at_total_and_nearly_done() -> None:
     way = options._Progress("jobs", 2, lambda: None)
     for _ in range(5):
         way.advance()
@@ -38,8 +38,8 @@ def test_progress_never_exceeds_its_total_or_promises_nothing() -> None:
     assert str(paced).endswith(", nearly done")
 
 
-def test_before_the_first_event_the_share_of_the_reading_is_told() -> None:
-    """Rows of an accounting are kept, and put together, before there is an event."""
+def test_progress_shows_read_share_before_first_event() -> None:
+    """Accounting rows are read and merged before the first event."""
     way = options._Progress("events read", None, lambda: 0.25)
     way._started = time.monotonic() - 100.0
     assert str(way) == "25% of the reading, 5m left"
@@ -60,20 +60,20 @@ def test_progress_of_accounting_grows_during_merge(tmp_path: Path) -> None:
     assert shares[0] < 0.5 and shares[-1] == 1.0
 
 
-def test_where_the_pace_is_set_the_time_left_is_by_the_pace() -> None:
-    """Of a trace that is fed at 3600 times its pace, the jobs are not spread evenly over its months."""
+def test_progress_of_paced_feed_uses_pace_for_remaining_time() -> None:
+    """The jobs of a trace are not spread evenly over its time span."""
     way = options._Progress("events sent", 4, lambda: None, lambda: 7200.0)
     way.advance(835823160.0)
     assert str(way).endswith("at 1996-06-26 21:06 UTC, 2h left")
 
 
-def test_of_several_logs_it_is_told_whose_time_that_is() -> None:
+def test_progress_names_site_of_event_time() -> None:
     way = options._Progress("events sent", None, lambda: None)
     way.advance(835823160.0, "birch")
     assert str(way).endswith(", at 1996-06-26 21:06 UTC of birch")
 
 
-def test_lines_come_also_while_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_printed_periodically_during_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "PROGRESS_S", 0.01)
     lines: list[str] = []
     monkeypatch.setattr(options, "warn", lines.append)
@@ -85,7 +85,7 @@ def test_lines_come_also_while_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="needs Linux")
-def test_of_files_that_are_read_the_share_is_told(tmp_path: Path) -> None:
+def test_read_log_progress_share_rises_to_one(tmp_path: Path) -> None:
     parts = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
     for part in parts:
         submit = '{"v":1,"site":"s","type":"submit","time":%d.0,"job":"%s%d"}'

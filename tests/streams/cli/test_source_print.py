@@ -1,4 +1,4 @@
-"""`queuecast source --print` shows what a source yields, without a broker."""
+"""`queuecast source --print` prints the events of a source without a broker."""
 
 import json
 from collections.abc import Callable
@@ -31,5 +31,5 @@ def test_source_print_once_of_a_live_log_ends(capsys: pytest.CaptureFixture[str]
     assert "0 skipped" in printed.err
 
 
-def test_source_once_without_print_is_refused(trace: Path, fails: Callable[..., str]) -> None:
+def test_source_once_without_print_is_rejected(trace: Path, fails: Callable[..., str]) -> None:
     assert "--once: needs --print" in fails(2, "source", "swf", str(trace), "--site", "kth", "--once")

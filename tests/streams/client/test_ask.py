@@ -1,4 +1,4 @@
-"""The command that asks: what it prints, what it gives back, and how it speaks to a service."""
+"""Command `ask`: output, exit codes and HTTP queries."""
 
 import json
 import sys
@@ -50,13 +50,13 @@ GRID = ranking(
 )
 
 
-def test_it_says_how_likely_a_site_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranking_table_shows_probability_of_best_site(capsys: pytest.CaptureFixture[str]) -> None:
     show_ranking(ranking(site("ctc", p_best=0.724), site("kth", p_best=None), site("elm", p_best=1.0)))
     rows = capsys.readouterr().out.splitlines()[2:7]
     assert [row[-5:].strip() for row in (rows[0], *rows[2:])] == ["best", "72 %", "–", "100 %"]
 
 
-def test_that_a_site_is_stale_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranking_table_shows_stale_reason_one_time(capsys: pytest.CaptureFixture[str]) -> None:
     show_ranking(
         ranking(site("ctc", stale="silent; it is stale", degraded="stale: silent; it is stale", low_confidence="new"))
     )
@@ -64,7 +64,7 @@ def test_that_a_site_is_stale_is_told_once(capsys: pytest.CaptureFixture[str]) -
     assert shown.count("stale: silent") == 1 and "[ranked behind: new]" in shown
 
 
-def test_the_table_has_everything_in_it_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranking_table_fits_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     show_ranking(GRID)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
@@ -90,7 +90,7 @@ def test_the_table_has_everything_in_it_in_80_columns(capsys: pytest.CaptureFixt
     assert "–" in next(line for line in out.splitlines() if line.startswith("sdsc"))
 
 
-def test_why_it_waits_and_what_starts_sooner_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranking_shows_wait_reason_and_alternatives(capsys: pytest.CaptureFixture[str]) -> None:
     instead = [
         Alternative(walltime=7200.0, predicted_wait_s=3000.0, sooner_s=2400.0),
         Alternative(queue="short", predicted_wait_s=4000.0, sooner_s=1400.0),
@@ -101,14 +101,14 @@ def test_why_it_waits_and_what_starts_sooner_are_told(capsys: pytest.CaptureFixt
     assert "request 2h: 40m sooner; queue short: 23m sooner" in told
 
 
-def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranking_table_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     show_ranking(ranking(site("\x1b[2Jevil", reason="[red]\x1b]"), left_out=(("\x07", "\x9b"),)))
     out = capsys.readouterr().out
     assert out.replace("\n", "").isprintable()
     assert "[red]" in out
 
 
-def test_what_could_be_ranked_is_no_error() -> None:
+def test_check_ranking_accepts_ranking_with_estimates() -> None:
     check_ranking(GRID)
 
 
@@ -120,7 +120,7 @@ def test_what_could_be_ranked_is_no_error() -> None:
         (ranking(left_out=(("elm", "unknown site"), ("fir", "silent"))), "no site has an estimate for this job"),
     ],
 )
-def test_that_nothing_could_be_ranked_is_an_error(found: Ranking, reason: str) -> None:
+def test_check_ranking_of_empty_ranking_raises_user_error(found: Ranking, reason: str) -> None:
     with pytest.raises(UserError) as error:
         check_ranking(found)
     assert str(error.value).endswith(reason)
@@ -128,9 +128,12 @@ def test_that_nothing_could_be_ranked_is_an_error(found: Ranking, reason: str) -
 
 @contextmanager
 def service(status: int, body: bytes, length: int | None = None) -> Iterator[tuple[str, list[Any]]]:
-    """A service that answers like this, its address, and what it was asked: path, query, token.
+    """Run a service with a fixed response; yield its URL and the queries received: path, query, token.
 
-    It says that the body has `length` bytes.
+    Args:
+        status: HTTP status of the response.
+        body: Body of the response.
+        length: Content-Length of the response; by default the size of `body`.
     """
     asked: list[Any] = []
 
@@ -143,7 +146,7 @@ def service(status: int, body: bytes, length: int | None = None) -> Iterator[tup
         yield found, asked
 
 
-def test_a_service_is_asked_by_its_address() -> None:
+def test_http_client_sends_rank_query_and_token() -> None:
     with service(200, msgspec.json.encode(GRID)) as (url, asked):
         assert HttpClient(f"{url}/", "to&ken").rank(JOB, sites=["ctc", "k&h"], run_s=60.0, why=True) == GRID
     query = {"cpus": ["64"], "walltime": ["14400s"], "user": ["ada"], "gpus": ["0"], "run": ["60s"], "why": ["true"]}
@@ -163,19 +166,19 @@ def test_a_service_is_asked_by_its_address() -> None:
         (200, b"<html>", "the server is not a queuecast service"),
     ],
 )
-def test_a_service_that_refuses_is_an_error(status: int, body: bytes, reason: str) -> None:
+def test_http_client_error_status_raises_user_error(status: int, body: bytes, reason: str) -> None:
     with service(status, body) as (url, asked), pytest.raises(UserError, match=reason):
         HttpClient(url).rank(JOB)
     assert asked[0][2] is None
 
 
 @pytest.mark.parametrize("status", [200, 503])
-def test_a_service_that_dies_in_mid_answer_is_an_error(status: int) -> None:
+def test_http_client_truncated_response_raises_user_error(status: int) -> None:
     with service(status, b'{"job":', length=1000) as (url, _), pytest.raises(UserError, match=f"^{url}: "):
         HttpClient(url).rank(JOB)
 
 
-def test_an_address_where_nothing_is_or_that_is_none() -> None:
+def test_http_client_unreachable_or_invalid_url_raises() -> None:
     with service(200, b"") as (url, _):
         pass
     with pytest.raises(Unreachable, match="is `queuecast serve` running there"):
@@ -188,7 +191,7 @@ def test_an_address_where_nothing_is_or_that_is_none() -> None:
 class TestCommand:
     @pytest.fixture
     def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-        """What is asked through Kafka, which answers with the grid."""
+        """Record the rank queries to a fake Kafka client that returns GRID."""
         found: list[Any] = []
 
         def rank(
@@ -206,13 +209,15 @@ class TestCommand:
         monkeypatch.setattr(listing, "Client", lambda *_, **__: nullcontext(grid))
         return found
 
-    def test_the_job_is_described_by_the_options(self, asked: list[Any]) -> None:
+    def test_options_describe_job(self, asked: list[Any]) -> None:
         options = "--cpus 4 --walltime 1-00:00:00 --nodes 2 --queue q --user u --group g --account a --executable x"
         assert main(["ask", *options.split(), "--gpus", "1", "--memory", "4G", "--run", "90m", "--site", "ctc"]) == 0
         job = JobRequest(cpus=4, walltime=86_400.0, nodes=2, gpus=1, memory=4 << 30, queue="q", user="u", group="g")
         assert asked == [(msgspec.structs.replace(job, account="a", executable="x"), ("ctc",), 5400.0)]
 
-    def test_gpus_partitions_and_memory(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_gpu_partition_and_memory_options_describe_job(
+        self, asked: list[Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
         options = "--gpus 4 --gpu-type a100 --partition gpu,old --mem 64G --qos high --tasks 8 --exclusive"
         more = ["--reservation", "course", "--account", "lab", "--constraint", "ib|hdr"]
         assert main(["ask", *options.split(), *more]) == 0
@@ -225,7 +230,9 @@ class TestCommand:
             == f"{said}, partition gpu,old, account lab, qos high, reservation course, constraint ib|hdr"
         )
 
-    def test_by_a_time(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_start_before_option_shows_probability_in_time(
+        self, asked: list[Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["ask", "--start-before", "3h"]) == 0
         head, _, heads, _, ctc, *_, sdsc = capsys.readouterr().out.splitlines()[:7]
         assert head.endswith(", to start within 3h")
@@ -233,7 +240,7 @@ class TestCommand:
         assert main(["ask", "--start-before", "1999-01-01"]) == 2
         assert "--start-before: '1999-01-01' is in the past; expected a time of day as 17:00" in capsys.readouterr().err
 
-    def test_json(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_json_option_prints_ranking(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["ask", "--json"]) == 0
         assert msgspec.convert(json.loads(capsys.readouterr().out), Ranking) == GRID
         assert asked == [(JobRequest(), (), None)]
@@ -257,14 +264,14 @@ class TestCommand:
             (("--user", ""), 2, "user: expected text, not an empty one"),
         ],
     )
-    def test_what_is_wrong_is_one_line(
+    def test_invalid_option_is_reported_in_one_line(
         self, asked: list[Any], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, reason: str
     ) -> None:
         assert main(["ask", *arguments]) == code
         assert reason in capsys.readouterr().err
         assert not asked
 
-    def test_the_token_is_the_settings_unless_given(
+    def test_token_option_overrides_settings(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("QUEUECAST_SERVE_TOKEN", "of-the-settings")
@@ -275,7 +282,9 @@ class TestCommand:
         assert "left out:" in capsys.readouterr().out
 
 
-def test_serve_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_missing_extra_prints_install_hint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delitem(sys.modules, "streams.serve.http_server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve"]) == 1

@@ -29,7 +29,7 @@ class TestEstimateCache:
     def cache(self) -> EstimateCache:
         return EstimateCache(hours=24, clock=lambda: NOW)
 
-    def test_the_latest_estimate_of_a_shape_counts(self) -> None:
+    def test_cache_keeps_latest_estimate_per_shape(self) -> None:
         cache = self.cache()
         for wait_s in (1.0, 5.0):
             self.put(cache, "alder", Shape(4, 600.0), predicted_wait_s=wait_s)
@@ -42,7 +42,7 @@ class TestEstimateCache:
         assert found.latest.cpus == 8
         assert (cache.estimates("elm"), cache.knows("elm")) == (None, False)
 
-    def test_what_is_left_where_the_site_was_before_changes_nothing(self) -> None:
+    def test_cache_ignores_estimates_in_previous_partition(self) -> None:
         cache, shape = self.cache(), Shape(4, 600.0)
         cache.partitions = 5
         home = partition_of("alder", 5)
@@ -52,7 +52,7 @@ class TestEstimateCache:
         found = cache.estimates("alder")
         assert found is not None and found.latest.predicted_wait_s == 7.0
 
-    def test_shapes_with_gpus_are_apart(self) -> None:
+    def test_gpu_shapes_are_separate_from_cpu_shapes(self) -> None:
         cache, plain, four = self.cache(), Shape(8, 600.0, "gpu"), Shape(8, 600.0, "gpu", 4)
         self.put(cache, "alder", plain, predicted_wait_s=1.0)
         self.put(cache, "alder", four, predicted_wait_s=9.0)
@@ -62,7 +62,7 @@ class TestEstimateCache:
         assert cache.covering("alder", 1, 60.0, "gpu", 1) is None
         assert cache.covering("alder", 1, 60.0, "gpu") is not None
 
-    def test_an_estimate_may_be_taken_back(self) -> None:
+    def test_tombstone_removes_estimate(self) -> None:
         cache = self.cache()
         self.put(cache, "alder", Shape(4, 600.0))
         cache.put_estimate(key("alder", Shape(4, 600.0)), None, 3, NOW)
@@ -88,7 +88,7 @@ class TestEstimateCache:
         self.put(cache, "alder", Shape(4, 600.0), NOW - 25 * HOUR)
         assert cache.sites == []
 
-    def test_a_job_is_taken_for_the_least_shape_that_it_fits_into(self) -> None:
+    def test_covering_returns_smallest_shape_that_fits_job(self) -> None:
         cache = self.cache()
         for cpus in (4, 8, 16):
             self.put(cache, "alder", Shape(cpus, 600.0))
@@ -109,17 +109,17 @@ class TestEstimateCache:
         assert found[0].actual_run_s == 7.0
         assert len(found) == MAX_OUTCOMES
         assert [one.job for one in cache.outcomes("alder", "zero")] == ["1"]
-        assert cache.outcomes("alder", "ibl") == found  # which nobody runs there
+        assert cache.outcomes("alder", "ibl") == found  # the site does not run this method
         assert cache.outcomes("elm", "qespera") == []
 
     @pytest.mark.parametrize(
         ("given", "value"), [(b"", None), (b'["alder"]', b"{}"), (b'["a",1,2.0,null]', b"{}"), (b"\xff", b"")]
     )
-    def test_what_is_no_estimate_is_refused(self, given: bytes, value: bytes | None) -> None:
+    def test_cache_rejects_invalid_estimate(self, given: bytes, value: bytes | None) -> None:
         with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
             self.cache().put_estimate(given, value, 0, NOW)
 
-    def test_estimates_of_a_worker_that_fell_silent_are_stale(self) -> None:
+    def test_estimates_of_silent_worker_are_stale(self) -> None:
         now = [NOW]
         cache = EstimateCache(hours=24, clock=lambda: now[0])
         self.put(cache, "alder", Shape(4, 600.0))

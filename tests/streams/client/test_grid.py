@@ -1,4 +1,4 @@
-"""The client for programs, on engines in this process."""
+"""The Python client, with in-process engines."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ def test_sites_are_ranked_for_a_job() -> None:
             assert [one.site for one in client.rank(found.job, sites=sites).ranking] == ["birch"]
 
 
-def test_one_site_is_asked() -> None:
+def test_client_queries_single_site() -> None:
     with grid() as client:
         assert client.wait("alder", cpus=4, walltime="1h").site == "alder"
         assert client.site("alder").cpus == 64
@@ -46,7 +46,7 @@ def test_one_site_is_asked() -> None:
             client.wait("elm", cpus=4)
 
 
-def test_a_worker_that_has_too_much_to_answer_is_busy() -> None:
+def test_overloaded_worker_raises_worker_overloaded() -> None:
     class Overrun(FakeClient):
         async def ask(self, question: AnyQuestion) -> AnyAnswer:
             return NoAnswer(id=question.id, site=question.site, reason=BUSY, detail="too many questions wait")
@@ -64,7 +64,7 @@ def test_password_on_loopback_gives_no_warning(bootstrap: str, warned: bool, cap
     assert caplog.messages == [*(["Sending username and password in the clear"] if warned else []), "another"]
 
 
-def test_jobs_are_told_by_site() -> None:
+def test_jobs_are_returned_per_site() -> None:
     with grid(silent=["birch"]) as client:
         jobs = client.jobs(USER)
         assert jobs["birch"] is None and jobs["alder"] is not None and jobs["alder"].jobs
@@ -73,7 +73,7 @@ def test_jobs_are_told_by_site() -> None:
         assert told is not None and told.job == job
 
 
-def test_the_standing_picture_needs_no_question() -> None:
+def test_estimates_are_read_from_cache() -> None:
     with grid() as client:
         assert all(isinstance(one, GridEstimate) for one in client.estimates("alder"))
         assert client.estimates("elm") == []
@@ -82,7 +82,7 @@ def test_the_standing_picture_needs_no_question() -> None:
         assert client.estimate("alder", cpus=10_000) is None
 
 
-def test_where_nobody_answers_it_is_asked_again_and_said_once(
+def test_unanswered_query_is_retried_and_logged_one_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake, tries = FakeClient([engine("alder", 1)]), 0
@@ -104,7 +104,7 @@ def test_where_nobody_answers_it_is_asked_again_and_said_once(
         client.site("alder")
 
 
-def test_the_same_with_asyncio() -> None:
+def test_async_client_ranks_and_queries_site() -> None:
     async def ask() -> None:
         async with AsyncClient(Settings(), questions=FakeClient([engine("alder", 1)])) as client:
             found, site = await asyncio.gather(client.rank(cpus=1), client.site("alder"))
@@ -113,7 +113,7 @@ def test_the_same_with_asyncio() -> None:
     asyncio.run(ask())
 
 
-def test_a_job_is_described_by_its_fields() -> None:
+def test_job_request_converts_and_validates_fields() -> None:
     assert job_request(cpus=2, memory="4G", walltime="90m") == JobRequest(cpus=2, memory=4 << 30, walltime=5400.0)
     for wrong, said in (
         ({"cpu": 1}, "'cpu' is not a field of a job"),
@@ -136,7 +136,7 @@ def test_wrong_argument_fails_type_check_and_raises() -> None:
         Client("127.0.0.1:9092")  # type: ignore[arg-type]
 
 
-def test_how_probable_it_is_that_a_job_starts_in_time() -> None:
+def test_rank_start_within_returns_start_probability() -> None:
     with grid() as client:
         soon, late = (client.rank(cpus=64, start_within=within).ranking[0] for within in (1.0, "5000d"))
         assert soon.bounds and soon.p_start is not None and soon.p_start <= 0.5
@@ -146,13 +146,13 @@ def test_how_probable_it_is_that_a_job_starts_in_time() -> None:
             client.rank(cpus=64, start_within="soon")
 
 
-def test_it_has_to_be_opened() -> None:
+def test_client_not_entered_raises_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="with Client"):
         grid().rank(cpus=1)
 
 
-def test_without_kafka_nothing_of_its_clients_own_is_printed() -> None:
-    """Where a program has set up no logging, aiokafka would print a line at each of its tries."""
+def test_client_with_unreachable_kafka_prints_no_client_logs() -> None:
+    """Without a logging configuration, aiokafka would print a line per connection attempt."""
     opened = 'Client(Settings(kafka=KafkaSettings(bootstrap="127.0.0.1:1")), patience_s=0).__enter__()'
     program = f"from queuecast import *\ntry: {opened}\nexcept Unreachable as error: print(error)"
     ran = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=PATIENCE_S)
@@ -168,7 +168,7 @@ OTHER = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")
 @pytest.mark.parametrize(
     ("error", "said"), [(CLOSED, []), (OTHER, [logging.ERROR]), (OSError("gone"), [logging.ERROR])]
 )
-def test_only_a_connection_closed_in_mid_answer_goes_unsaid(
+def test_loop_error_of_closed_tls_connection_is_not_logged(
     error: Exception, said: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail_unnoticed() -> None:

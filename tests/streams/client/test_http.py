@@ -1,4 +1,4 @@
-"""The client of an HTTP service, and calls that give up."""
+"""The HTTP client, and calls with a time limit."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ from tests.support.asked import FakeClient, engine
         (504, AnswerTimeout),
     ],
 )
-def test_what_a_service_says_is_an_error_of_its_kind(status: int, kind: type[Exception]) -> None:
+def test_error_status_raises_matching_exception(status: int, kind: type[Exception]) -> None:
     with service(status, b'{"detail":"why"}') as (url, _), pytest.raises(kind, match=f"^{url}: why$"):
         HttpClient(url).wait("alder", cpus=4)
 
@@ -43,7 +43,7 @@ def test_busy_service_raises_busy() -> None:
         HttpClient(url).wait("alder", cpus=4)
 
 
-def test_a_job_that_no_site_knows_is_not_found() -> None:
+def test_job_missing_at_all_sites_raises_unknown_job() -> None:
     with service(404, b'{"detail":"no such job"}') as (url, asked), pytest.raises(UnknownJob) as raised:
         HttpClient(url).job("1", ["a/b", "c"])
     assert isinstance(raised.value, NotFound)
@@ -51,12 +51,12 @@ def test_a_job_that_no_site_knows_is_not_found() -> None:
     assert [path for path, *_ in asked] == ["/v1/sites/a%2Fb/jobs/1", "/v1/sites/c/jobs/1"]
 
 
-def test_a_site_whose_worker_is_silent_is_none() -> None:
+def test_site_with_silent_worker_is_returned_as_null() -> None:
     with service(504, b"") as (url, _):
         assert HttpClient(url).every_site(["alder"]) == {"alder": None}
 
 
-def test_a_call_gives_up_within_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_beyond_time_limit_raises_answer_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = FakeClient([engine("alder", 1)])
 
     async def never(_: object) -> None:

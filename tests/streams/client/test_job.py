@@ -1,4 +1,4 @@
-"""`job`: when a live job starts, from a service or from the workers."""
+"""Command `job`: expected start of a live job, from a service or from the workers."""
 
 import json
 from contextlib import nullcontext
@@ -48,9 +48,7 @@ KNOWN = JobAnswer(
 UNKNOWN = JobAnswer(id="2", site="ctc", made_at=0.0, job="4711", text="no such job is pending or running here")
 
 
-def test_no_line_is_wider_than_the_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_lines_wrap_at_terminal_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "50")
     text = "held back by a limit or a priority although 1,068 CPUs are free; since when is not known"
     show_job([msgspec.structs.replace(KNOWN, text=text)])
@@ -59,12 +57,12 @@ def test_no_line_is_wider_than_the_terminal(
     assert max(map(len, lines)) <= 50
 
 
-def test_a_bound_before_the_expected_start_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_upper_bound_before_expected_start_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
     show_job([msgspec.structs.replace(KNOWN, starts_by={"0.9": 835_823_000.0})])
     assert "at the latest" not in capsys.readouterr().out
 
 
-def test_all_estimates_are_shown_below_where_they_are_asked_for(
+def test_job_history_option_shows_published_estimates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = [
@@ -83,7 +81,7 @@ def test_all_estimates_are_shown_below_where_they_are_asked_for(
     assert json.loads(capsys.readouterr().out) == [msgspec.to_builtins(known)]
 
 
-def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_is_shown_for_sites_that_have_it(capsys: pytest.CaptureFixture[str]) -> None:
     show_job([UNKNOWN, KNOWN])
     assert capsys.readouterr().out.splitlines() == [
         "kth 4711: starts in about 40m (1996-06-26 21:06 UTC)",
@@ -98,19 +96,21 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
         check_job([UNKNOWN])
 
 
-def test_the_time_before_it_was_eligible_is_shown_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_eligible_time_is_shown_separately(capsys: pytest.CaptureFixture[str]) -> None:
     show_job([msgspec.structs.replace(KNOWN, live=msgspec.structs.replace(LIVE, eligible=240.0))])
     assert "  eligible       1970-01-01 00:04 UTC, 4m after its submission\n" in capsys.readouterr().out
 
 
-def test_how_probable_it_is_by_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_start_probability_within_time_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     live = msgspec.structs.replace(KNOWN, as_of=835_822_800.0)
     for within_s, said in ((360.0, "50 %: within 6m"), (9e9, "over 90 %: within"), (0.0, "10 %")):
         show_job([live], within_s)
         assert f"  in time        {said}" in capsys.readouterr().out
 
 
-def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_command_queries_sites_of_service(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked: list[Any] = []
 
     def get(service: HttpClient, path: str, kind: type, unknown: Any = None) -> Any:
@@ -137,7 +137,7 @@ def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys
     assert [main(["job", "4711", "--url", "http://x", "--site", "ctc", *more]) for more in ([], ["--json"])] == [1, 1]
 
 
-def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_command_queries_workers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     alder = engine("alder", 1)
     job = next(job.id for job in alder.context.state.jobs.values() if job.phase == "queued")
     monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient([alder])))

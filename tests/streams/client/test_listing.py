@@ -1,4 +1,4 @@
-"""The commands `jobs` and `sites`: what they ask, and what they print within 80 columns."""
+"""Commands `jobs` and `sites`: their queries, and output within 80 columns."""
 
 import json
 from typing import Any
@@ -19,13 +19,13 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sites that answer and one that is silent, on engines in this process."""
+    """Replace the client: two sites answer and one is silent, with in-process engines."""
     sites = [engine("alder", 1), engine("birch", 2), engine("elm", 3)]
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient(sites, silent=["elm"])))
 
 
-def test_a_users_jobs_are_shown_with_their_starts(capsys: Capture) -> None:
+def test_jobs_command_shows_expected_starts_of_user_jobs(capsys: Capture) -> None:
     assert main(["jobs", "--user", USER]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
@@ -35,7 +35,7 @@ def test_a_users_jobs_are_shown_with_their_starts(capsys: Capture) -> None:
     assert capsys.readouterr().out.startswith("no pending jobs\n")
 
 
-def test_the_latest_start_counts_from_when_a_job_was_eligible(capsys: Capture) -> None:
+def test_latest_start_counts_from_eligible_time(capsys: Capture) -> None:
     waits = msgspec.structs.replace(LIVE, bounds={"0.9": 3600.0}, eligible=7200.0, expected_start=7300.0)
     show_jobs([SiteJobs("alder", 7250.0, [waits])])
     assert capsys.readouterr().out.splitlines()[2].endswith("1970-01-01 02:01  1970-01-01 03:00")
@@ -52,14 +52,14 @@ def test_listing_omits_repeated_reasons_and_passed_bounds(capsys: Capture) -> No
     assert rows[5:8] == ["why:", "4711 2 jobs ahead of it", "alder 4711, 4712: it is late"]
 
 
-def test_without_a_user_those_that_have_queued_longest_are_shown(capsys: Capture) -> None:
+def test_jobs_command_missing_user_lists_jobs_up_to_limit(capsys: Capture) -> None:
     assert main(["jobs", "--limit", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {one["site"] for one in found} == {"alder", "birch"}
     assert all(len(one["jobs"]) <= 2 for one in found) and any(one["more"] for one in found)
 
 
-def test_sites_are_shown_with_what_is_wrong(capsys: Capture) -> None:
+def test_sites_command_shows_sites_and_problems(capsys: Capture) -> None:
     assert main(["sites"]) == 0
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines()[2:5]] == ["alder", "birch", "elm"]
@@ -68,7 +68,7 @@ def test_sites_are_shown_with_what_is_wrong(capsys: Capture) -> None:
     assert [one["cpus"] for one in json.loads(capsys.readouterr().out)] == [64]
 
 
-def test_a_service_is_asked_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_listing_commands_query_service(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     asked: list[str] = []
     live = {"queued_jobs": 1, "running_jobs": 2, "free_cpus": 3}
     head = {"site": "kth", "made_at": 1e9, "user": "ada"}
@@ -89,7 +89,7 @@ def test_a_service_is_asked_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture
     assert "silent" in out and "no pending jobs" in out
 
 
-def test_a_name_that_is_none_is_not_understood(capsys: Capture) -> None:
+def test_empty_name_option_exits_2(capsys: Capture) -> None:
     assert main(["jobs", "--user", ""]) == 2
     assert main(["sites", "--site", ""]) == 2
     assert main(["watch", "--site", "", "--count", "1"]) == 2
@@ -98,7 +98,7 @@ def test_a_name_that_is_none_is_not_understood(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("command", [("jobs",), ("jobs", "--user", USER), ("sites",), ("job", "1")])
-def test_an_unknown_site_is_said_to_be_unknown(
+def test_unknown_site_is_reported_with_list_of_sites(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient([engine("alder", 1)])))
@@ -107,9 +107,7 @@ def test_an_unknown_site_is_said_to_be_unknown(
 
 
 @pytest.mark.parametrize("command", [("jobs",), ("jobs", "--user", USER), ("job", "1")])
-def test_where_no_site_is_known_that_is_said(
-    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_missing_sites_are_reported(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient()))
     assert main(command) == 1
     assert "no site is registered yet" in capsys.readouterr().err

@@ -20,7 +20,7 @@ ANSWER = NoAnswer(id="7", site="alder", reason="unknown_site", detail="")
 def pending(
     on_send: Callable[[PendingQuestions, int], None], seconds: float = 5.0, max_open: int = 5
 ) -> tuple[PendingQuestions, list[AnyQuestion]]:
-    """Pending questions, and what they send; `on_send` gets how many questions were sent so far."""
+    """Return pending questions and the list of sent ones; `on_send` receives the number sent so far."""
     sent: list[AnyQuestion] = []
 
     async def send(question: AnyQuestion) -> None:
@@ -32,7 +32,7 @@ def pending(
 
 
 def run_in_virtual_time(awaited: Coroutine[Any, Any, T]) -> T:
-    """Run on a loop whose clock jumps to the next timer, so that time limits are exact on any machine."""
+    """Run on an event loop whose clock jumps to the next timer, for exact time limits."""
     loop = asyncio.new_event_loop()
     selector, now = loop._selector, 0.0  # type: ignore[attr-defined]
     select = selector.select
@@ -48,12 +48,12 @@ def run_in_virtual_time(awaited: Coroutine[Any, Any, T]) -> T:
 
 
 class TestPendingQuestions:
-    def test_an_answer_goes_to_who_asked(self) -> None:
+    def test_answer_resolves_its_question(self) -> None:
         made, sent = pending(lambda questions, _: questions.resolve(msgspec.json.encode(ANSWER)))
         assert run_in_virtual_time(made.ask(QUESTION)) == ANSWER
         assert sent == [QUESTION]
 
-    def test_others_answers_and_repeats_are_passed_over(self) -> None:
+    def test_foreign_and_repeated_answers_are_ignored(self) -> None:
         def answer(questions: PendingQuestions, _: int) -> None:
             for number in ("6", "7", "7"):
                 questions.resolve(msgspec.json.encode(msgspec.structs.replace(ANSWER, id=number)))
@@ -61,9 +61,9 @@ class TestPendingQuestions:
 
         made, _ = pending(answer)
         assert run_in_virtual_time(made.ask(QUESTION)) == ANSWER
-        made.resolve(msgspec.json.encode(ANSWER))  # that nobody waits for any longer
+        made.resolve(msgspec.json.encode(ANSWER))  # the question is no longer pending
 
-    def test_a_question_without_an_answer_is_sent_once_more(self) -> None:
+    def test_unanswered_question_is_resent_one_time(self) -> None:
         def answer(questions: PendingQuestions, number: int) -> None:
             if number == 2:
                 questions.resolve(msgspec.json.encode(ANSWER))
@@ -72,13 +72,13 @@ class TestPendingQuestions:
         assert run_in_virtual_time(made.ask(QUESTION)) == ANSWER
         assert sent == [QUESTION, QUESTION]
 
-    def test_after_its_time_a_question_has_failed(self) -> None:
+    def test_question_beyond_time_limit_raises_answer_timeout(self) -> None:
         made, sent = pending(lambda *_: None, seconds=3.0)
         with pytest.raises(AnswerTimeout, match="no worker answers for the site 'alder'"):
             run_in_virtual_time(made.ask(QUESTION))
         assert len(sent) == 2
 
-    def test_a_broker_that_takes_no_question_is_away(self) -> None:
+    def test_question_not_accepted_by_broker_raises_unreachable(self) -> None:
         async def hang(_: AnyQuestion) -> None:
             await asyncio.Event().wait()
 
@@ -126,7 +126,7 @@ class TestPendingQuestions:
         ("kth", [], "there is no site 'kth'; no event of any site has come yet"),
     ],
 )
-def test_unknown_site_names_those_that_there_are(site: str, known: list[str], said: str) -> None:
+def test_unknown_site_message_lists_registered_sites(site: str, known: list[str], said: str) -> None:
     assert str(unknown_site(site, known)) == said
     many = str(unknown_site("x", [f"site {number:03}" for number in range(100)]))
     assert many.endswith(", site 019, …")

@@ -1,4 +1,4 @@
-"""Many sites are asked at the same time, and ranked."""
+"""Concurrent queries to several sites, and the ranking."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from tests.support.asked import FakeClient, engine
 HOUR = 3600.0
 
 
-def test_rank_queries_all_sites_and_skips_silent_ones() -> None:
+def test_query_all_returns_null_for_silent_site() -> None:
     client = FakeClient([engine("alder", 1), engine("birch", 2)], silent=["birch"])
     questions = [WaitQuestion(id=site, site=site) for site in ("alder", "birch", "elm")]
     found: dict[str, AnyAnswer | None] = asyncio.run(query_all(client, questions))
@@ -26,13 +26,13 @@ class TestRanking:
     def rank(self, client: FakeClient, job: JobRequest, limits: dict[str, SiteSettings], *sites: str) -> Any:
         return asyncio.run(query_ranking(client, RankRequest(job, sites), limits))
 
-    def test_every_site_of_which_estimates_stand_is_asked(self) -> None:
+    def test_rank_queries_sites_that_have_cached_estimates(self) -> None:
         client = FakeClient([engine("alder", 1), engine("birch", 2)])
         found = self.rank(client, JobRequest(cpus=4, walltime=HOUR), {})
         assert {(one.site, one.source) for one in found.ranking} == {("alder", "what-if"), ("birch", "what-if")}
         assert found.left_out == []
 
-    def test_a_silent_site_is_taken_by_what_stands_of_a_job_like_it(self) -> None:
+    def test_silent_site_is_ranked_by_cached_estimate(self) -> None:
         client = FakeClient([engine("alder", 1), engine("birch", 2)], silent=["birch", "elm"])
         found = self.rank(client, JobRequest(cpus=5, walltime=HOUR), {}, "alder", "birch", "elm", "fir")
         told = {one.site: one for one in found.ranking}
@@ -45,22 +45,22 @@ class TestRanking:
             ("fir", "unknown site: no event of it has been seen"),
         ]
 
-    def test_a_silent_site_that_is_too_small_is_left_out_for_that(self) -> None:
+    def test_silent_site_with_too_few_cpus_reports_its_size(self) -> None:
         client = FakeClient([engine("alder", 1)], silent=["alder"])
         assert self.rank(client, JobRequest(cpus=65), {}).left_out[0].reason == "has 64 CPUs"
 
-    def test_a_site_to_which_the_job_cannot_go_is_not_asked(self) -> None:
+    def test_site_with_exceeded_limits_is_not_queried(self) -> None:
         client = FakeClient([engine("alder", 1), engine("birch", 2)])
         found = self.rank(client, JobRequest(cpus=4), {"alder": SiteSettings(max_cpus=3)})
         assert [question.site for question in client.asked] == ["birch"]
         assert [out.site for out in found.left_out] == ["alder"]
 
-    def test_a_site_is_asked_for_the_walltime_at_its_speed(self) -> None:
+    def test_walltime_is_scaled_by_site_speed(self) -> None:
         client = FakeClient([engine("alder", 1)])
         self.rank(client, JobRequest(cpus=4, walltime=HOUR), {"alder": SiteSettings(speed=4.0)})
         assert [question.walltime for question in client.asked if isinstance(question, WaitQuestion)] == [900.0]
 
-    def test_a_site_is_asked_once_however_often_it_is_named(self) -> None:
+    def test_site_named_twice_is_queried_one_time(self) -> None:
         client = FakeClient([engine("alder", 1)])
         self.rank(client, JobRequest(), {}, "alder", "alder")
         assert len(client.asked) == 1

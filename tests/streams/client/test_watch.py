@@ -1,4 +1,4 @@
-"""What comes on the topics, as programs are given it and as `watch` shows it."""
+"""Records of the topics, as the Python client returns them and as `watch` prints them."""
 
 import asyncio
 import json
@@ -43,16 +43,16 @@ def message(record: Prediction | Outcome) -> Message:
     return Message(f"queuecast.{kind}", msgspec.json.encode(record))
 
 
-def test_a_prediction_in_a_line() -> None:
+def test_prediction_line_shows_wait_bound_and_start() -> None:
     said = prediction(bounds={"0.1": 60, "0.5": 5400, "0.9": 31000, "0.95": 52000})
     assert line(said) == ("1996-06-26 21:06 UTC  ctc  job 4711  waits 1h30m, 90 % within 8h37m, starts 22:36")
 
 
-def test_a_later_estimate_says_how_long_the_job_has_queued() -> None:
+def test_prediction_line_of_later_estimate_shows_waited_time() -> None:
     assert "job 4711  queued 45m, waits " in line(prediction(waited_s=2700.0))
 
 
-def test_no_estimate_is_said_with_its_reason() -> None:
+def test_prediction_line_missing_estimate_shows_reason() -> None:
     said = prediction(
         predicted_wait_s=None,
         predicted_run_s=None,
@@ -66,7 +66,7 @@ def test_no_estimate_is_said_with_its_reason() -> None:
     )
 
 
-def test_an_outcome_in_a_line() -> None:
+def test_outcome_line_shows_actual_and_predicted_wait() -> None:
     assert line(outcome()) == "1996-06-26 22:46 UTC  ctc  job 4711  started: waited 1h40m, predicted 1h30m  (qespera)"
     assert "ended: waited 1h40m, predicted 1h30m, ran 2m, predicted 1h" in line(outcome(actual_run_s=120.0))
     assert "cancelled after 1h40m, no estimate" in line(outcome(censored=True, predicted_wait_s=None))
@@ -75,7 +75,7 @@ def test_an_outcome_in_a_line() -> None:
 
 class TestOrder:
     def messages(self, *told: tuple[str, int, int]) -> list[Any]:
-        """Messages by their topic, partition and stamp."""
+        """Return messages with the given topic, partition and timestamp."""
         return [Message(topic, b"", partition=number, timestamp=stamp) for topic, number, stamp in told]
 
     def test_outcome_waits_for_predictions_written_before_it(self) -> None:
@@ -90,7 +90,7 @@ class TestOrder:
         ended.add(1)
         assert order.ordered([]) == [held] and order.ordered([]) == []
 
-    def test_prediction_comes_first_where_stamps_are_equal(self) -> None:
+    def test_prediction_precedes_outcome_of_equal_timestamp(self) -> None:
         order = CausalOrder("p", lambda _: True)
         assert [one.topic for one in order.ordered(self.messages(("o", 1, 7), ("p", 1, 7)))] == ["p", "o"]
 
@@ -99,7 +99,7 @@ NASTY = "\x1b]0;owned\x07\x9b2J\r\n[bold red]\u202eevil\x00\U000e0001"
 
 
 @pytest.mark.parametrize("field", ["site", "job", "reason", "degraded"])
-def test_names_cannot_steer_the_terminal(field: str) -> None:
+def test_prediction_line_escapes_control_characters(field: str) -> None:
     unknown = {} if field != "reason" else {"predicted_wait_s": None}
     said = prediction(**{field: NASTY}, **unknown)
     for shown in (line(said), json_line(msgspec.json.encode(said))):
@@ -108,31 +108,31 @@ def test_names_cannot_steer_the_terminal(field: str) -> None:
     assert json.loads(json_line(msgspec.json.encode(said)))[field] == NASTY
 
 
-def test_bounds_and_times_that_make_no_sense_are_no_trouble() -> None:
+def test_prediction_line_accepts_invalid_bounds_and_times() -> None:
     said = prediction(bounds={"most": 5.0, "²": 6.0, "": 7.0, "0.9": 1e300}, made_at=1e300, predicted_start=-1e300)
     assert line(said).startswith("1e+300  ctc")
 
 
-def test_a_json_line_is_one_line_of_the_same_json() -> None:
+def test_json_line_compacts_json_to_one_line() -> None:
     raw = b'{\n  "site": "m\xc3\xb6hre",\n  "new": [1.50, 1e3]\n}\n'
     assert json_line(raw) == '{"site":"möhre","new":[1.50,1e3]}'
 
 
 class Over(Exception):
-    """There are no more messages."""
+    """No more messages."""
 
 
 class Polled:
-    """Stands for a consumer that gets these batches."""
+    """Fake consumer that returns prepared batches."""
 
     def __init__(self, *batches: list[Message]) -> None:
         self._batches = iter(batches)
 
     async def read_new_partitions(self) -> None:
-        """There are none."""
+        """Do nothing: there are no new partitions."""
 
     def is_at_end(self, _: object) -> bool:
-        """All that there is was read."""
+        """Return true: all messages are read."""
         return True
 
     async def getmany(self, **_: object) -> dict[str, list[Message]]:
@@ -142,13 +142,13 @@ class Polled:
 
 
 def came(follow: AsyncGenerator[Any]) -> list[Any]:
-    """All that is given."""
+    """Return all records until the messages end."""
 
     async def take() -> list[Any]:
         found = []
         with suppress(Over):
             async for one in follow:
-                found.append(one)  # noqa: PERF401  # one that fails keeps those before it
+                found.append(one)  # noqa: PERF401  # keep the records before an error
         return found
 
     return asyncio.run(take())
@@ -156,7 +156,7 @@ def came(follow: AsyncGenerator[Any]) -> list[Any]:
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
-    """What is on the topics."""
+    """Replace the topics with a list of messages."""
     found: list[Message] = []
 
     @asynccontextmanager
@@ -172,7 +172,7 @@ def given(site: str | None = None, job: str | None = None, tell: Callable[[str],
     return came(records(Settings(), site, job, True, None, False, tell))
 
 
-def test_the_filtered_records_come_with_their_own_bytes(topic: list[Message]) -> None:
+def test_records_filter_returns_records_with_their_messages(topic: list[Message]) -> None:
     one, other, end = prediction(job="1"), prediction(site="kth"), outcome(job="1")
     topic += map(message, (one, other, end))
     assert [record for record, _ in given()] == [one, other, end]
@@ -182,7 +182,7 @@ def test_the_filtered_records_come_with_their_own_bytes(topic: list[Message]) ->
 
 
 @pytest.mark.parametrize("value", [None, b"", b"what", b'{"site": 1}', b"\xff\xfe", msgspec.json.encode(outcome())])
-def test_what_is_no_such_record_is_told_and_left_out(topic: list[Message], value: bytes | None) -> None:
+def test_invalid_record_is_reported_and_skipped(topic: list[Message], value: bytes | None) -> None:
     topic += [Message("queuecast.predictions", value), message(prediction())]
     told: list[str] = []
     ((good, _),) = given("ctc", tell=told.append)
@@ -190,7 +190,7 @@ def test_what_is_no_such_record_is_told_and_left_out(topic: list[Message], value
     assert good == prediction()
 
 
-def test_a_shape_that_is_withdrawn_is_told(topic: list[Message]) -> None:
+def test_tombstone_yields_withdrawn_estimate(topic: list[Message]) -> None:
     topic.append(Message("queuecast.estimates", None, key=b'["birch",4,3600,"batch"]'))
     assert came(AsyncClient(Settings()).estimate_changes(site="birch")) == [
         WithdrawnEstimate("birch", 4, 3600.0, "batch")
@@ -207,17 +207,17 @@ def test_a_shape_that_is_withdrawn_is_told(topic: list[Message]) -> None:
         ([("late", b"-1")], None),
     ],
 )
-def test_a_late_prediction_is_told_with_its_delay(headers: list[tuple[str, bytes]], late: int | None) -> None:
+def test_late_header_marks_prediction_with_delay(headers: list[tuple[str, bytes]], late: int | None) -> None:
     found = late_s(Message("p", b"", headers=headers))
     assert found == late
     assert line(prediction(), found).endswith(" late]") == (late is not None)
 
 
-def test_the_mark_of_a_late_prediction_is_readable() -> None:
+def test_late_prediction_mark_shows_readable_delay() -> None:
     assert line(prediction(), 75) == line(prediction()) + "  [left 1m15s late]"
 
 
-def test_a_kafka_that_goes_away_and_comes_back_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_outage_and_recovery_are_each_reported_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     first, last = message(prediction()), message(prediction(job="4712"))
     answering = iter([True, False, False, True])
@@ -236,7 +236,7 @@ def test_a_kafka_that_goes_away_and_comes_back_is_told_once_each(monkeypatch: py
 
 
 def test_replaced_certificate_keeps_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = iter([None])  # a second time its files are not there
+    made = iter([None])  # the second call finds no certificate files
 
     async def answers(*_: object) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Who may ask the service what: tokens, rights, names of hosts, rates, and the log."""
+"""Access to the service: tokens, rights, host names, rate limits and the access log."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ TOKENS = {
 
 
 def client_of(**serve: Any) -> Client:
-    """A client of a service with these settings, which it reaches at an address."""
+    """Return a client of a service with the given settings; its base URL is an IP address."""
     settings = Settings(serve=ServeSettings(**serve))
     app = build_app(Service(FakeClient([engine("alder", 1)]), settings), settings)
     return TestClient(app, base_url="http://127.0.0.1")
@@ -56,37 +56,37 @@ EVERYBODYS = ["/v1/sites/alder/outcomes", "/v1/users/bob/jobs"]
 
 class TestRights:
     @pytest.mark.parametrize("name", TOKENS)
-    def test_everyone_with_a_token_may_rank(self, client: Client, name: str) -> None:
+    def test_token_of_any_rights_can_rank(self, client: Client, name: str) -> None:
         for path in (*RANKING, "/v1/sites/alder/wait?cpus=2"):
             assert status(client, path, name) == 200, path
 
     @pytest.mark.parametrize(("name", "expected"), [("meta", 403), ("ada", 403), ("admin", 200), (None, 401)])
-    def test_everybodys_jobs_are_for_who_may_see_all(self, client: Client, name: str | None, expected: int) -> None:
+    def test_jobs_of_all_users_require_full_rights(self, client: Client, name: str | None, expected: int) -> None:
         for path in EVERYBODYS:
             assert status(client, path, name) == expected, path
 
     @pytest.mark.parametrize(("name", "expected"), [("meta", 403), ("ada", 200), ("admin", 200)])
-    def test_a_user_sees_the_own_jobs(self, client: Client, name: str, expected: int) -> None:
+    def test_user_jobs_are_readable_by_own_and_full_rights(self, client: Client, name: str, expected: int) -> None:
         assert status(client, f"/v1/users/{USER}/jobs", name) == expected
 
     @pytest.mark.parametrize(("user", "expected"), [(USER, 200), ("", 200), ("bob", 403)])
-    def test_and_no_prediction_by_anothers_history(self, client: Client, user: str, expected: int) -> None:
+    def test_own_rights_reject_prediction_for_other_user(self, client: Client, user: str, expected: int) -> None:
         for path in ("/v1/rank", "/v1/sites/alder/wait"):
             assert status(client, f"{path}?cpus=2&user={user}", "ada") == expected
             assert status(client, f"{path}?cpus=2&user={user}", "meta") == 200
 
-    def test_others_see_of_a_queue_their_own_jobs_alone(self, client: Client) -> None:
+    def test_site_queue_lists_own_jobs_only(self, client: Client) -> None:
         def queued(name: str) -> list[Any]:
             headers = {"authorization": f"Bearer {TOKENS[name].token}"}
             return list(client.get("/v1/sites/alder", headers=headers).json()["queued"])
 
         assert queued("admin") and queued("admin") == queued("ada") and not queued("meta")
 
-    def test_the_one_token_of_old_opens_everything(self) -> None:
+    def test_single_token_setting_grants_full_rights(self) -> None:
         with client_of(token=TOKENS["admin"].token) as client:
             assert [status(client, path) for path in (*RANKING, *EVERYBODYS)] == [200] * 6
 
-    def test_whoever_may_not_is_not_told_whether_there_is_something(self, client: Client) -> None:
+    def test_missing_rights_hide_existence_of_site(self, client: Client) -> None:
         assert status(client, "/v1/sites/elm/outcomes", "meta") == 403
 
 
@@ -110,13 +110,13 @@ class TestTokens:
             "{{ token }}",
         ],
     )
-    def test_an_examples_is_none(self, value: str) -> None:
+    def test_public_example_secret_is_rejected(self, value: str) -> None:
         with pytest.raises(UserError, match=r"serve\.token: this is a public example value") as raised:
             check_secret("serve.token", value)
         assert value not in str(raised.value)
 
     @pytest.mark.parametrize("value", ["correct horse battery", "s3cret-of-mine-77", "xXx9yyQ2", None])
-    def test_others_are(self, value: str | None) -> None:
+    def test_private_secret_is_accepted(self, value: str | None) -> None:
         check_secret("serve.token", value)
 
     @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ class TestTokens:
             ("SERVE_TOKENS_FILE", ""),
         ],
     )
-    def test_wherever_it_is_set(self, tmp_path: Path, variable: str, value: str) -> None:
+    def test_invalid_secret_in_any_setting_is_rejected(self, tmp_path: Path, variable: str, value: str) -> None:
         (tmp_path / "none.toml").touch()
         with pytest.raises(UserError, match=r"public example value|length"):
             load_settings(tmp_path / "none.toml", {f"QUEUECAST_{variable}": value})
@@ -146,7 +146,7 @@ class TestTokens:
             ("[", "is not TOML"),
         ],
     )
-    def test_what_is_wrong_in_their_file_is_named(self, tmp_path: Path, text: str, problem: str) -> None:
+    def test_tokens_file_error_names_problem(self, tmp_path: Path, text: str, problem: str) -> None:
         file = tmp_path / "tokens.toml"
         file.write_text(text)
         with pytest.raises(UserError) as raised:
@@ -162,11 +162,11 @@ class TestTokens:
             ({"a": ServeToken(token="change-me")}, "this is a public example value"),
         ],
     )
-    def test_and_what_does_not_go_together(self, tokens: dict[str, ServeToken], problem: str) -> None:
+    def test_inconsistent_tokens_raise_user_error(self, tokens: dict[str, ServeToken], problem: str) -> None:
         with pytest.raises(UserError, match=problem):
             ServeSettings(tokens=tokens).all_tokens()
 
-    def test_both_places_count_and_none_is_shown(self, tmp_path: Path) -> None:
+    def test_tokens_of_settings_and_file_are_merged_and_masked(self, tmp_path: Path) -> None:
         (tmp_path / "tokens.toml").write_text('[bob]\ntoken = "the token of bob"\nrights = "own"\nuser = "bob"')
         config = tmp_path / "queuecast.toml"
         config.write_text(
@@ -181,7 +181,7 @@ class TestTokens:
 
 
 class TestRotation:
-    def test_the_app_asks_for_the_tokens_that_are_in_force_now(self) -> None:
+    def test_app_checks_replaced_tokens(self) -> None:
         access = Access(TOKENS)
         settings = Settings()
         app = build_app(Service(FakeClient([engine("alder", 1)]), settings), settings, access=access)
@@ -194,7 +194,7 @@ class TestRotation:
             assert [client.get(path, headers=headers).status_code for path in paths] == [200] * 3
             assert client.get("/v1/sites/alder", headers=headers).json()["queued"]
 
-    def test_new_tokens_are_in_force_without_a_restart(
+    def test_changed_tokens_are_loaded_during_run(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(access_module, "LOOK_S", 0.01)
@@ -223,7 +223,7 @@ class TestRotation:
         asyncio.run(rotate())
         assert "second one" not in caplog.text
 
-    def test_a_service_with_tokens_does_not_become_one_without(
+    def test_emptied_token_settings_keep_authentication(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(access_module, "LOOK_S", 0.01)
@@ -252,22 +252,22 @@ class TestHosts:
     @pytest.mark.parametrize(
         "host", ["127.0.0.1:6067", "[::1]:6067", "[::1]", "10.1.2.3", "localhost", "LOCALHOST.:6067", "hpc.example.org"]
     )
-    def test_addresses_and_our_names_are_ours(self, host: str) -> None:
+    def test_host_header_of_address_or_own_name_is_accepted(self, host: str) -> None:
         assert is_ours(host, names_of(ServeSettings(hosts=("hpc.example.org",))))
 
     @pytest.mark.parametrize(
         "host",
         ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "evil:80@localhost", "[::1]x", "[]"],
     )
-    def test_others_are_not(self, host: str) -> None:
+    def test_host_header_of_other_name_is_rejected(self, host: str) -> None:
         assert not is_ours(host, names_of(ServeSettings(hosts=("hpc.example.org",))))
 
-    def test_a_page_under_anothers_name_reads_nothing(self, client: Client) -> None:
+    def test_request_with_foreign_host_header_returns_421(self, client: Client) -> None:
         for path in ("/", "/static/app.js", "/v1/sites", "/schema/openapi.json"):
             assert status(client, path, host="evil.example:6067") == 421, path
             assert status(client, path, host="localhost:6067") == 200, path
 
-    def test_probes_come_under_any_name(self, client: Client) -> None:
+    def test_probes_accept_any_host_header(self, client: Client) -> None:
         for path in ("/healthz", "/readyz", "/metrics"):
             assert status(client, path, None, host="serve:6067") == 200
 
@@ -294,12 +294,12 @@ class TestRate:
             ("testclient", "testclient"),
         ],
     )
-    def test_a_network_of_ipv6_is_one_client(self, address: str, expected: str) -> None:
+    def test_ipv6_addresses_of_a_network_are_one_client(self, address: str, expected: str) -> None:
         assert address_of({"client": (address, 1)}) == expected
 
 
 class TestLog:
-    def test_who_asked_for_whose_jobs(self, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    def test_access_log_records_client_user_and_status(self, client: Client, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "streams.serve.access")
         status(client, f"/v1/users/{USER}/jobs", "ada")
         status(client, "/v1/users/bob/jobs", "ada")
@@ -319,7 +319,7 @@ class TestLog:
 
 
 def answered() -> Counter[str]:
-    """How many requests for a path of sites or users this process has answered, by status."""
+    """Count the answered requests to API paths in this process, by status."""
     found = Counter[str]()
     for family in REGISTRY.collect():
         for sample in family.samples:
@@ -328,7 +328,7 @@ def answered() -> Counter[str]:
     return found
 
 
-def test_what_is_refused_is_counted() -> None:
+def test_rejected_requests_are_counted_by_status() -> None:
     requests = answered()
     hosts = ("testserver", "testserver.local")
     settings = Settings(serve=ServeSettings(tokens=TOKENS, requests_per_minute=2, hosts=hosts))

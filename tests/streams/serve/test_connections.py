@@ -1,4 +1,4 @@
-"""Limits on connections, with a real service on loopback whose clients are slow, many, or both."""
+"""Connection limits of a real service on loopback with slow clients, many clients, or both."""
 
 import asyncio
 import threading
@@ -18,14 +18,14 @@ from tests.support.asked import FakeClient, engine
 from tests.support.deployment import PATIENCE_S, until
 
 HEADER_S = 2.0
-"""Seconds to send a request in: enough for a busy machine to send one that is whole."""
+"""Time limit for a request's header: enough to send a complete request on a busy machine."""
 
 GET = b"GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 @contextmanager
 def service(of_client: int = 100, header_s: float = 30.0, most: int = 800) -> Iterator[tuple[str, int, Connections]]:
-    """A service with these limits in a thread: its address and its connections."""
+    """Run a service with the given limits in a thread; yield its host, port and connections."""
     settings = Settings(serve=ServeSettings(web_port=1 << 14))
     app = build_app(Service(FakeClient([engine("alder", 1)]), settings), settings)
     limits = Connections(of_client, header_s, answer_s=30.0, most=most)
@@ -45,7 +45,7 @@ def service(of_client: int = 100, header_s: float = 30.0, most: int = 800) -> It
 
 
 def answered(host: str, port: int, path: bytes = b"/healthz") -> bytes:
-    """The first line of the answer to a request that is sent at once; empty where the connection was closed."""
+    """Send a complete request; return the first line of the response, empty if the connection closed."""
     with create_connection((host, port), timeout=PATIENCE_S) as client:
         client.sendall(GET % path)
         with suppress(ConnectionError):
@@ -54,12 +54,12 @@ def answered(host: str, port: int, path: bytes = b"/healthz") -> bytes:
 
 
 def unread() -> float:
-    """How many connections were closed because nobody read the answer."""
+    """Return the number of connections closed because of an unread response."""
     return DROPPED.labels("unread")._value.get()
 
 
 def closed(client: socket, within_s: float) -> bool:
-    """Whether the service closes a connection within this time, without a word."""
+    """Return true if the service closes the connection in time without sending data."""
     client.settimeout(within_s)
     try:
         return client.recv(1) == b""
@@ -69,7 +69,7 @@ def closed(client: socket, within_s: float) -> bool:
         return False
 
 
-def test_half_open_requests_keep_nobody_out() -> None:
+def test_half_open_requests_do_not_block_clients() -> None:
     with service() as (host, port, limits), ExitStack() as open_:
         for _ in range(1001):
             half = open_.enter_context(create_connection((host, port), timeout=PATIENCE_S))
@@ -79,7 +79,7 @@ def test_half_open_requests_keep_nobody_out() -> None:
         assert len(limits) <= 101
 
 
-def test_nor_do_connections_of_many_clients() -> None:
+def test_idle_connections_do_not_block_clients() -> None:
     with service(of_client=10_000, most=50) as (host, port, limits), ExitStack() as open_:
         for _ in range(300):
             open_.enter_context(create_connection((host, port), timeout=PATIENCE_S))
@@ -88,8 +88,8 @@ def test_nor_do_connections_of_many_clients() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n", GET % b"/healthz" + b"GET /"])
-def test_who_does_not_finish_a_request_is_dropped(sent: bytes) -> None:
-    """Also who goes on a byte at a time, and who does so with a second request."""
+def test_unfinished_request_closes_connection(sent: bytes) -> None:
+    """This includes clients that continue byte by byte, also in a second request."""
     begun = time.monotonic()
     with service(header_s=HEADER_S) as (host, port, _), create_connection((host, port), timeout=PATIENCE_S) as client:
         if sent:
@@ -104,8 +104,8 @@ def test_who_does_not_finish_a_request_is_dropped(sent: bytes) -> None:
 
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
 @pytest.mark.parametrize("length", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
-def test_a_body_that_comes_slowly_keeps_nothing_open(method: bytes, length: bytes) -> None:
-    """Nothing here has a body: it is answered without, and who goes on sending one is dropped."""
+def test_slow_request_body_closes_connection(method: bytes, length: bytes) -> None:
+    """No request needs a body: the response does not wait for it, and sending more closes the connection."""
     head = method + b" /healthz HTTP/1.1\r\nHost: a\r\n" + length + b"\r\n\r\n"
     with service(header_s=HEADER_S) as (host, port, _), create_connection((host, port), timeout=PATIENCE_S) as client:
         client.sendall(head)
@@ -116,9 +116,9 @@ def test_a_body_that_comes_slowly_keeps_nothing_open(method: bytes, length: byte
             client.sendall(b"1\r\nx\r\n" if b"chunked" in length else b"x")
 
 
-def test_who_asks_again_on_the_same_connection_is_answered() -> None:
+def test_keep_alive_connection_serves_repeated_requests() -> None:
     with service(header_s=5.0) as (host, port, limits), create_connection((host, port), timeout=PATIENCE_S) as client:
-        for _ in range(4):  # together longer than one request may take
+        for _ in range(4):  # in total longer than the time limit of a request
             client.sendall(GET % b"/healthz")
             answer = b""
             while not answer.endswith(b"ok\n"):
@@ -132,7 +132,7 @@ def test_who_asks_again_on_the_same_connection_is_answered() -> None:
 
 
 def ask_without_reading(client: socket, limits: Connections) -> None:
-    """Send requests one by one, some 10 MB of answers, until the service can write no more."""
+    """Send requests one by one, some 10 MB of responses, until the service cannot write more."""
     for _ in range(300):
         with suppress(ConnectionError):
             client.sendall(GET % b"/schema/openapi.json")
@@ -140,11 +140,11 @@ def ask_without_reading(client: socket, limits: Connections) -> None:
         if any(one.unread for one in [*limits._open]):
             time.sleep(0.1)
             if any(one.unread for one in [*limits._open]):
-                client.sendall((GET % b"/schema/openapi.json") * 8)  # so that one answer waits to be written
+                client.sendall((GET % b"/schema/openapi.json") * 8)  # one response stays unwritten
                 return
 
 
-def test_who_does_not_read_is_dropped() -> None:
+def test_client_not_reading_response_is_disconnected() -> None:
     with service() as (host, port, limits):
         limits.answer_s, before = 0.5, unread()
         with create_connection((host, port), timeout=PATIENCE_S) as client:
@@ -152,7 +152,7 @@ def test_who_does_not_read_is_dropped() -> None:
             until(lambda: unread() == before + 1 and not len(limits))
 
 
-def test_pipelined_requests_that_nobody_reads_use_up_no_rate() -> None:
+def test_unread_pipelined_requests_do_not_consume_rate_limit() -> None:
     before = DROPPED.labels("pipelined")._value.get()
     with service() as (host, port, limits), ExitStack() as open_:
         for _ in range(90):
@@ -165,7 +165,7 @@ def test_pipelined_requests_that_nobody_reads_use_up_no_rate() -> None:
 
 
 @pytest.mark.parametrize("end", [b"\r\n", b"\n"])
-def test_a_few_pipelined_requests_are_answered(end: bytes) -> None:
+def test_pipelined_requests_within_limit_are_answered(end: bytes) -> None:
     request = (GET % b"/healthz").replace(b"\r\n", end)
     with service() as (host, port, _), create_connection((host, port), timeout=PATIENCE_S) as client:
         client.sendall(request * 11)
@@ -176,10 +176,10 @@ def test_a_few_pipelined_requests_are_answered(end: bytes) -> None:
         assert closed(client, PATIENCE_S)
 
 
-def test_nor_do_answers_that_nobody_reads_keep_others_out() -> None:
+def test_unread_responses_do_not_block_clients() -> None:
     with service(of_client=3) as (host, port, limits), ExitStack() as open_:
         for _ in range(6):
             client = open_.enter_context(create_connection((host, port), timeout=PATIENCE_S))
             ask_without_reading(client, limits)
-        until(lambda: answered(host, port) == b"HTTP/1.1 200 OK")  # once the others' answers are being written
+        until(lambda: answered(host, port) == b"HTTP/1.1 200 OK")  # succeeds while other responses are unwritten
         assert len(limits) <= 4

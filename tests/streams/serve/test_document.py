@@ -1,4 +1,4 @@
-"""The OpenAPI document of the service, and that the service keeps to it."""
+"""The OpenAPI document, and conformance of the service to it."""
 
 from functools import cache
 from typing import Any
@@ -16,24 +16,24 @@ def served() -> Any:
 
 
 async def first_asked(scope: Any, receive: Any, send: Any) -> None:
-    """The service, whose engines are made when it is first asked: not while tests are only collected."""
+    """Serve the app; create its engines at the first request, not during test collection."""
     await served()(scope, receive, send)
 
 
 schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeClient(), token=TOKEN))
 schema.app = first_asked
 ask_readable_constraints(schema)
-schema.config.generation.with_security_parameters = False  # each request has the token: without it none is wrong
+schema.config.generation.with_security_parameters = False  # each generated request already has the token
 
 
 @schema.parametrize()
 @settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-def test_it_is_as_its_document_says(case: schemathesis.Case) -> None:
-    """Every path with parameters that fit and that do not: statuses, types and bodies are those of the document."""
+def test_service_conforms_to_openapi_document(case: schemathesis.Case) -> None:
+    """Query each path with valid and invalid parameters; compare statuses, types and bodies with the document."""
     case.call_and_validate(headers={"Authorization": f"Bearer {TOKEN}"})
 
 
-def test_the_document_has_every_path_and_asks_for_the_token() -> None:
+def test_openapi_document_lists_paths_and_requires_token() -> None:
     paths = schema.raw_schema["paths"]
     assert set(paths) == {
         "/v1/sites",

@@ -1,4 +1,4 @@
-"""The pages: each in the frame that all share, with their scripts, styles and images."""
+"""Web pages in their common frame, with scripts, styles and images."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def client() -> Iterator[Client]:
 
 
 class Elements(HTMLParser):
-    """The elements of a page that begin: their names and attributes; and the words of its title."""
+    """Start tags of a page with their attributes, and the text of its title."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Elements(HTMLParser):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_whole(client: Client, path: str) -> None:
+def test_page_has_complete_frame(client: Client, path: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     found = Elements(answer.text)
@@ -54,7 +54,7 @@ def test_a_page_is_whole(client: Client, path: str) -> None:
     assert not re.search(r"\$\w", answer.text)
 
 
-def test_each_alert_leads_to_its_place_on_the_page(client: Client) -> None:
+def test_alert_runbook_links_have_anchors_on_alerts_page(client: Client) -> None:
     rules = (FILES.parents[2] / "deploy" / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
     links = re.findall(r"runbook_url: http://127.0.0.1:6067/(\S+)#(\S+)", rules)
     assert len(links) == rules.count("- alert:") and {path for path, _ in links} == {"alerts"}
@@ -65,25 +65,25 @@ def test_each_alert_leads_to_its_place_on_the_page(client: Client) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_what_a_page_loads_and_leads_to_is_there(client: Client, path: str) -> None:
+def test_page_links_and_resources_exist(client: Client, path: str) -> None:
     found = Elements(client.get(path).text)
     for link in {*found.values("src"), *found.values("href")} - {"#main"}:
         assert client.get(f"/{link.removeprefix('./').partition('#')[0]}").status_code == 200, link
 
 
-def test_scripts_are_served_to_everybody(client: Client) -> None:
+def test_static_script_is_served(client: Client) -> None:
     answer = client.get("/static/app.js")
     assert "javascript" in answer.headers["content-type"]
     assert answer.content == (FILES / "scripts" / "app.js").read_bytes()
 
 
 @pytest.mark.parametrize("path", ["/frame", "/ask", "/index.html", "/page/ask.html"])
-def test_there_are_no_other_pages(client: Client, path: str) -> None:
+def test_unknown_page_returns_404(client: Client, path: str) -> None:
     assert client.get(path).status_code == 404
 
 
 @pytest.mark.parametrize(
     "name", ["none.js", "frame.html", "ask.html", "..%2Fpages.py", "%2e%2e/pages.py", "../pages.py", "scripts/app.js"]
 )
-def test_nothing_else_is_served(client: Client, name: str) -> None:
+def test_static_path_of_other_file_returns_404(client: Client, name: str) -> None:
     assert client.get(f"/static/{name}").status_code == 404

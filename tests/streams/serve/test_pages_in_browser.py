@@ -1,4 +1,4 @@
-"""What the pages show of answers that mislead easily, in a real browser, without a broker."""
+"""Pages in a real browser with answers that are easy to misread, without a broker."""
 
 import time
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def url(client: AlteringClient) -> Iterator[str]:
 
 
 def with_bounds(bounds: dict[str, float], start: float) -> Any:
-    """Alters answers about jobs: expected `start` and bounds, in seconds from now."""
+    """Return a function that sets the expected start and the upper bounds of jobs, in seconds from now."""
 
     def alter(answer: AnyAnswer) -> AnyAnswer:
         now = answer.made_at
@@ -68,7 +68,7 @@ QUEUED = next(job.id for job in engine("alder", 1).context.state.first_queued(1)
         ({"0.5": -600.0, "0.9": -60.0, "0.95": -30.0}, 3600.0, ["At the latest"]),
     ],
 )
-def test_job_page_shows_no_bound_that_cannot_hold(
+def test_job_page_hides_impossible_upper_bounds(
     browser: Browser, client: AlteringClient, url: str, bounds: dict[str, float], start: float, shown: list[str]
 ) -> None:
     client.alter = with_bounds(bounds, start)  # type: ignore[method-assign]
@@ -84,7 +84,7 @@ def test_job_page_shows_no_bound_that_cannot_hold(
     assert browser.complaints() == []
 
 
-def test_a_reason_of_several_jobs_stands_once(browser: Browser, client: AlteringClient, url: str) -> None:
+def test_job_list_shows_shared_reason_one_time(browser: Browser, client: AlteringClient, url: str) -> None:
     def alter(answer: AnyAnswer) -> AnyAnswer:
         if not isinstance(answer, JobsAnswer):
             return answer
@@ -100,7 +100,7 @@ def test_a_reason_of_several_jobs_stands_once(browser: Browser, client: Altering
         assert said == ("The machine is full." if jobs == 1 else f"These {jobs} jobs: The machine is full.")
 
 
-def test_a_mistyped_site_leads_to_the_one_that_is_meant(browser: Browser, client: AlteringClient, url: str) -> None:
+def test_mistyped_site_page_suggests_similar_site(browser: Browser, client: AlteringClient, url: str) -> None:
     client.alter = lambda answer: answer  # type: ignore[method-assign]
     for page in ("site?name=aldr", "job?site=aldr&name=1"):
         browser.open(f"{url}{page}")
@@ -123,7 +123,7 @@ ITEMS = {
 
 
 @pytest.mark.parametrize(("page", "item"), ITEMS.items())
-def test_the_navigation_marks_where_one_is(browser: Browser, url: str, page: str, item: str) -> None:
+def test_navigation_marks_current_page(browser: Browser, url: str, page: str, item: str) -> None:
     browser.open(f"{url}{page}", width=390, dark=True)
     browser.until(lambda: browser.all("header nav a"))
     assert "".join(browser.texts("header nav a[aria-current]")) == item
@@ -160,7 +160,7 @@ def test_status_without_a_site_counts_no_workers(browser: Browser, url: str) -> 
     browser.until(lambda: browser.all(".prose"))
 
 
-def test_http_page_says_how_to_ask(browser: Browser, url: str) -> None:
+def test_http_page_shows_curl_example(browser: Browser, url: str) -> None:
     browser.open(f"{url}http")
     browser.until(lambda: browser.all("#http-paths h2"))
     assert f'"{url}v1/rank?cpus=64&walltime=4h"' in browser.text("#http-curl")
@@ -169,7 +169,7 @@ def test_http_page_says_how_to_ask(browser: Browser, url: str) -> None:
     assert browser.barriers() == []
 
 
-def test_a_login_link_is_used_by_its_button(browser: Browser) -> None:
+def test_login_link_signs_in_by_button(browser: Browser) -> None:
     token = "ada's own token"
     tokens = {"ada": ServeToken(token=token, rights="own", user=USER)}
     with serving(FakeClient(engines()), tokens=tokens) as url:

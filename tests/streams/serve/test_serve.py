@@ -1,4 +1,4 @@
-"""The HTTP service, with engines in this process to ask."""
+"""The HTTP service with in-process engines."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -38,14 +38,14 @@ def told(client: Client, path: str, status: int = 200) -> Any:
 
 
 def told_by(site: Engine) -> Any:
-    """How right what was told of a site is, as its engine says."""
+    """Return the accuracy of a site's answers, as reported by its engine."""
     found = answer(SiteQuestion(id="1", site=site.site), site, site.time)
     assert isinstance(found, SiteAnswer)
     return msgspec.to_builtins(found.answers)
 
 
 class TestAnswers:
-    def test_the_sites_and_what_is_set_of_them(self) -> None:
+    def test_sites_returns_state_and_settings(self) -> None:
         sites = {"birch": SiteSettings(speed=2.0, max_cpus=64, max_walltime=3600.0)}
         with TestClient(app_of(FakeClient(engines()), sites=sites)) as client:
             alder, birch = told(client, "/v1/sites")["sites"]
@@ -55,13 +55,13 @@ class TestAnswers:
         assert alder["live"]["running_jobs"] > 0
         assert alder["updated_at"] > alder["made_at"] > 0
 
-    def test_a_site_as_its_worker_knows_it(self, client: Client) -> None:
+    def test_site_returns_worker_state(self, client: Client) -> None:
         site = told(client, "/v1/sites/alder")
         assert (site["type"], site["site"], site["cpus"], site["method"]) == ("site", "alder", 64, DEFAULT)
         assert site["weeks"]
         assert site["queued"]
 
-    def test_when_a_job_starts(self, client: Client) -> None:
+    def test_job_returns_expected_start(self, client: Client) -> None:
         job = told(client, "/v1/sites/alder")["queued"][0]
         found = told(client, f"/v1/sites/alder/jobs/{job['job']}")
         assert (found["type"], found["job"], found["live"]["job"]) == ("job", job["job"], job["job"])
@@ -73,7 +73,7 @@ class TestAnswers:
         assert (described["live"], described["expected_start"]) == (None, waits["predicted_start"])
         told(client, "/v1/sites/nowhere/jobs/1", 404)
 
-    def test_a_name_with_a_slash_is_a_name(self) -> None:
+    def test_name_with_encoded_slash_is_resolved(self) -> None:
         name = "ro ss/ä"
         with TestClient(app_of(FakeClient([engine(name, 1)]))) as client:
             assert [site["site"] for site in told(client, "/v1/sites")["sites"]] == [name]
@@ -84,12 +84,12 @@ class TestAnswers:
             told(client, "/v1/sites/ro%2Fss", 404)
             assert told(client, "/v1/sites/ro/ss", 404)
 
-    def test_how_a_site_has_been(self, client: Client) -> None:
+    def test_trends_return_hours_and_days(self, client: Client) -> None:
         past = told(client, "/v1/sites/alder/trends")
         assert past["hours"][-1]["running_jobs"] > 0 and past["days"][0]["jobs"] > 0
         assert "trends" not in told(client, "/v1/sites/alder")
 
-    def test_how_it_is_served(self) -> None:
+    def test_status_returns_sites_and_unanswered_sites(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
             status = told(client, "/v1/status")
         [alder] = status["sites"]
@@ -97,7 +97,7 @@ class TestAnswers:
         assert alder["recent"]["jobs"] > 0 and alder["live"]["running_jobs"] > 0
         assert (status["workers"], status["unanswered"]) == ([], ["birch"])
 
-    def test_accuracy_of_all_sites(self) -> None:
+    def test_accuracy_returns_sites_and_unanswered_sites(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
             accuracy = told(client, "/v1/accuracy")
         [alder] = accuracy["sites"]
@@ -105,14 +105,14 @@ class TestAnswers:
         assert alder["recent"]["jobs"] > 0 and [age["age_s"] for age in alder["while_waiting"]][:1] == [600.0]
         assert alder["while_waiting"][0]["ratio"] > 0.0
 
-    def test_since_when_a_worker_is_silent(self) -> None:
+    def test_sites_return_start_of_worker_silence(self) -> None:
         questions = FakeClient(engines(), silent=["birch"])
         with TestClient(app_of(questions)) as client:
 
             def silent() -> list[bool]:
                 return [site["silent_since"] is not None for site in told(client, "/v1/sites")["sites"]]
 
-            assert silent() == [False, False]  # nobody has asked it yet
+            assert silent() == [False, False]  # not queried yet
             told(client, "/v1/sites/nowhere", 404)
             told(client, "/v1/sites/birch", 504)
             since = told(client, "/v1/sites")["sites"][1]["silent_since"]
@@ -123,7 +123,7 @@ class TestAnswers:
             told(client, "/v1/sites/birch")
             assert silent() == [False, False]
 
-    def test_a_worker_that_makes_estimates_is_not_silent(self) -> None:
+    def test_new_estimate_ends_worker_silence(self) -> None:
         questions = FakeClient(engines(), silent=["birch"])
         with TestClient(app_of(questions)) as client:
             told(client, "/v1/sites/birch", 504)
@@ -132,17 +132,17 @@ class TestAnswers:
             questions.cache.put_estimate(key("birch", shape), msgspec.json.encode(latest), 1, NOW + 1)
             assert told(client, "/v1/sites")["sites"][1]["silent_since"] is None
 
-    def test_what_stands_of_a_site(self, client: Client) -> None:
+    def test_estimates_returns_cached_estimates_of_site(self, client: Client) -> None:
         found = told(client, "/v1/sites/alder/estimates")
         assert found["site"] == "alder"
         assert {estimate["cpus"] for estimate in found["estimates"]} == {1, 2, 4, 8, 16, 32, 64}
 
     @pytest.mark.parametrize(("query", "count"), [("", 50), ("?limit=2", 2)])
-    def test_what_became_of_its_latest_jobs(self, client: Client, query: str, count: int) -> None:
+    def test_outcomes_returns_latest_jobs_up_to_limit(self, client: Client, query: str, count: int) -> None:
         found = told(client, f"/v1/sites/alder/outcomes{query}")["outcomes"]
         assert [outcome["job"] for outcome in found] == [str(59 - back) for back in range(count)]
 
-    def test_how_long_a_job_would_wait(self) -> None:
+    def test_wait_parameters_describe_job(self) -> None:
         questions = FakeClient(engines())
         with TestClient(app_of(questions)) as client:
             query = "cpus=8&walltime=1-00:00:00&queue=&user=ada&nodes=2&gpus=1&memory=4096&executable=%2Fbin%2Ftrue"
@@ -153,7 +153,7 @@ class TestAnswers:
         assert {name: getattr(asked, name) for name in said} == said
         assert (asked.queue, asked.group, asked.executable) == (None, None, "/bin/true")  # type: ignore[union-attr]
 
-    def test_gpus_partitions_and_memory_are_asked_for(self) -> None:
+    def test_gpu_partition_and_memory_parameters_describe_job(self) -> None:
         questions = FakeClient(engines())
         with TestClient(app_of(questions)) as client:
             query = "gpus=4&gpu_type=a100&partition=gpu,old&memory=64G&qos=high&tasks=2&exclusive=true&reservation=r"
@@ -166,7 +166,7 @@ class TestAnswers:
         said |= {"node_features": [["a100", "ib"], ["h100", "ib"]]}
         assert {name: getattr(asked, name) for name in said} == said
 
-    def test_the_ranking(self, client: Client) -> None:
+    def test_rank_returns_ranking_and_excluded_sites(self, client: Client) -> None:
         found = told(client, f"/v1/rank?{JOB}&site=alder&site=birch&site=elm&run=30m")
         assert found["job"]["walltime"] == 3600.0
         assert found["reference_run_s"] == 1800.0
@@ -218,26 +218,26 @@ class TestRefusals:
             (f"sites/{'a' * 300}", "site: expected text of length <= 256"),
         ],
     )
-    def test_what_is_wrong_is_named(self, client: Client, path: str, detail: str) -> None:
+    def test_invalid_parameter_returns_400_with_detail(self, client: Client, path: str, detail: str) -> None:
         found = told(client, f"/v1/{path}", 400)
         assert found["status_code"] == 400
         assert found["detail"].startswith(detail)
 
-    def test_a_query_of_any_length_is_answered(self, client: Client) -> None:
+    def test_overlong_query_returns_400(self, client: Client) -> None:
         assert told(client, f"/v1/rank?user={'u' * 60_000}", 400)["detail"].startswith("user: ")
 
     @pytest.mark.parametrize(
         "path", ["sites/elm", "sites/elm/estimates", "sites/elm/outcomes", f"sites/elm/wait?{JOB}"]
     )
-    def test_an_unknown_site(self, client: Client, path: str) -> None:
+    def test_unknown_site_returns_404(self, client: Client, path: str) -> None:
         assert told(client, f"/v1/{path}", 404)["status_code"] == 404
 
     @pytest.mark.parametrize("path", ["sites/alder", f"sites/alder/wait?{JOB}"])
-    def test_a_silent_worker(self, path: str) -> None:
+    def test_silent_worker_returns_504(self, path: str) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["alder"]))) as client:
             assert "no worker answers" in told(client, f"/v1/{path}", 504)["detail"]
 
-    def test_while_nothing_has_been_read_it_is_not_ready(self) -> None:
+    def test_unready_service_returns_503(self) -> None:
         questions = FakeClient(engines())
         questions.startup_problem = questions.broker_problem = "kafka: no broker answers"
         with TestClient(app_of(questions)) as client:
@@ -249,7 +249,7 @@ class TestRefusals:
             assert (ready.status_code, ready.text) == (503, "kafka: no broker answers\n")
             assert client.get("/healthz").text == "ok\n"
 
-    def test_too_many_questions(self) -> None:
+    def test_too_many_open_queries_return_503(self) -> None:
         class Crowded(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
                 raise TooManyQuestions("5000 queries are open; try again later")
@@ -260,7 +260,7 @@ class TestRefusals:
                 assert "queries are open" in problem["detail"] and problem["reason"] == "busy"
 
     @pytest.mark.parametrize(("reason", "status"), [("busy", 503), ("quota", 429)])
-    def test_busy_worker_is_queried_again_later(self, reason: str, status: int) -> None:
+    def test_busy_worker_response_has_retry_after(self, reason: str, status: int) -> None:
         class Full(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
                 return NoAnswer(id=question.id, site=question.site, reason=reason, detail="too many questions wait")
@@ -289,7 +289,7 @@ class TestRefusals:
         mira, again, bob = askers
         assert mira is not None and mira == again != bob and "mira" not in mira
 
-    def test_a_flaw_of_ours_tells_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_internal_error_hides_exception_and_logs_it(self, caplog: pytest.LogCaptureFixture) -> None:
         class Broken(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
                 raise ZeroDivisionError("of secrets")
@@ -298,7 +298,7 @@ class TestRefusals:
             assert "secrets" not in told(client, "/v1/sites/alder", 500)["detail"]
         assert "of secrets" in caplog.text
 
-    def test_another_method_and_another_path(self, client: Client) -> None:
+    def test_other_method_returns_405_and_other_path_404(self, client: Client) -> None:
         answer = client.post("/v1/sites")
         assert (answer.status_code, "GET" in answer.headers["allow"]) == (405, True)
         assert [client.head(path).status_code for path in ("/", "/healthz", "/v1/sites", "/v2")] == [200, 200, 200, 404]
@@ -315,37 +315,37 @@ class TestToken:
         "header",
         [None, "", "Bearer", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", "Bearer \u00e9"],
     )
-    def test_who_does_not_show_it_is_not_let_in(self, locked: Client, header: str | None) -> None:
+    def test_missing_or_wrong_token_returns_401(self, locked: Client, header: str | None) -> None:
         headers = {} if header is None else {"authorization": header.encode("utf-8")}
         for path in ("/v1/sites", "/v1/rank?cpus=0", "/v1/sites/elm"):
             answer = locked.get(path, headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
             assert TOKEN not in answer.text
 
-    def test_who_shows_it_is(self, locked: Client) -> None:
+    def test_bearer_token_grants_access(self, locked: Client) -> None:
         for scheme in ("Bearer", "bearer"):
             assert locked.get("/v1/sites", headers={"authorization": f"{scheme} {TOKEN}"}).status_code == 200
 
     @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/schema/openapi.json"])
-    def test_what_needs_none(self, locked: Client, path: str) -> None:
+    def test_public_paths_require_no_token(self, locked: Client, path: str) -> None:
         assert locked.get(path).status_code == 200
 
 
 def requests_counted(client: Client) -> Counter[tuple[str, str]]:
-    """How many requests this process has answered, by path and status."""
+    """Count the answered requests of this process, by path and status."""
     answer = client.get("/metrics")
     assert answer.headers["content-type"].count("charset") == 1
     counted = Counter[tuple[str, str]]()
     for family in text_string_to_metric_families(answer.text):
         for sample in family.samples:
-            if sample.name == "queuecast_http_requests_total":  # one a method, of which other tests try several
+            if sample.name == "queuecast_http_requests_total":  # one sample per HTTP method
                 counted[sample.labels["path"], sample.labels["status_code"]] += int(sample.value)
     return counted
 
 
 class TestMiddleware:
     @pytest.mark.parametrize("path", ["/v1/sites", "/v1/rank?cpus=0", "/nothing", "/healthz", "/schema/openapi.json"])
-    def test_every_answer_has_the_security_headers(self, client: Client, path: str) -> None:
+    def test_response_has_security_headers(self, client: Client, path: str) -> None:
         headers = client.get(path).headers
         assert {name: headers.get(name) for name in SECURITY_HEADERS} == SECURITY_HEADERS
 

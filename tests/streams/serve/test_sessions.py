@@ -1,4 +1,4 @@
-"""How browsers are let in: by a link, by the token, or as a proxy says; and errors that people see as pages."""
+"""Browser sign-in by link, token or proxy header; and error pages."""
 
 import asyncio
 import re
@@ -30,7 +30,7 @@ def _enter(client: Client, name: str = "ada", token: str = ADA, until: float = L
     return client.post("/login", params={"key": key}, follow_redirects=False)
 
 
-def test_a_link_lets_a_browser_in_for_a_week(client: Client) -> None:
+def test_login_link_creates_session_cookie(client: Client) -> None:
     assert client.get("/v1/sites").status_code == 401
     entered = _enter(client)
     assert (entered.status_code, entered.headers["location"]) == (303, "./")
@@ -45,7 +45,7 @@ def test_a_link_lets_a_browser_in_for_a_week(client: Client) -> None:
     assert client.get("/v1/sites").status_code == 401
 
 
-def test_behind_tls_the_cookie_is_for_tls_alone(client: Client) -> None:
+def test_session_cookie_through_tls_proxy_is_secure(client: Client) -> None:
     headers = {"authorization": f"Bearer {ADA}", "x-forwarded-proto": "https"}
     assert "; secure" in client.post("/login", headers=headers).headers["set-cookie"].lower()
 
@@ -63,7 +63,7 @@ def test_link_works_once_and_opening_it_does_not_use_it(client: Client) -> None:
     assert client.get(url).status_code == 403
 
 
-def test_used_link_is_refused_after_a_restart(client: Client) -> None:
+def test_used_link_is_rejected_after_restart(client: Client) -> None:
     url = f"/login?key={signed('link', 'ada', ADA, time.time() + LINK_S)}"
     assert client.post(url, follow_redirects=False).status_code == 303
     with client_of(tokens=TOKENS) as restarted:
@@ -73,7 +73,7 @@ def test_used_link_is_refused_after_a_restart(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("ahead_s", "restart_s"), [(0.0, 1.0), (3.0, 2.0), (0.5, 0.6), (-20.0, 1.0)])
-def test_clock_of_another_machine_gives_no_link_twice(ahead_s: float, restart_s: float) -> None:
+def test_clock_skew_never_accepts_link_twice(ahead_s: float, restart_s: float) -> None:
     now = 1000.0
     link = signed("link", "ada", ADA, now + ahead_s + LINK_S)
     clock = iter(now + number * restart_s / 4 for number in range(-1, 200))
@@ -94,7 +94,7 @@ def test_clock_of_another_machine_gives_no_link_twice(ahead_s: float, restart_s:
         ({"origin": "null"}, 403),
     ],
 )
-def test_another_sites_page_signs_nobody_in(client: Client, headers: dict[str, str], status: int) -> None:
+def test_cross_site_login_is_rejected(client: Client, headers: dict[str, str], status: int) -> None:
     key = signed("link", "ada", ADA, time.time() + LINK_S)
     found = client.post("/login", params={"key": key}, headers=headers, follow_redirects=False)
     assert (found.status_code, SESSION in found.cookies) == (status, status == 303)
@@ -114,25 +114,25 @@ def test_sign_in_page_lets_the_browser_send_its_origin(client: Client) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"until": -1.0}, {"token": "another token of ada"}, {"name": "nobody"}, {"name": "admin"}]
 )
-def test_a_link_that_does_not_count_lets_nobody_in(client: Client, wrong: dict[str, Any]) -> None:
+def test_invalid_login_link_is_rejected(client: Client, wrong: dict[str, Any]) -> None:
     assert _enter(client, **wrong).status_code == 403
     assert client.get("/v1/sites").status_code == 401
 
 
-def test_a_session_ends_with_its_token(client: Client) -> None:
+def test_session_ends_on_token_removal(client: Client) -> None:
     assert _enter(client).status_code == 303
     client.app.state.access.replace({"admin": TOKENS["admin"]})
     assert client.get("/v1/sites").status_code == 401
 
 
 @pytest.mark.parametrize("given", ["", "x", "a.b", "ada.x.y.z", "ada.9e9.n.", "é.1.2.3", "ada.9e9.n.é"])
-def test_what_nobody_has_signed_names_nobody(given: str) -> None:
+def test_key_missing_valid_signature_has_no_name(given: str) -> None:
     assert name_in("session", given, TOKENS, 0.0) is None
     assert name_in("session", signed("link", "ada", ADA, 10.0), TOKENS, 0.0) is None
     assert name_in("link", signed("link", "a.b é", ADA, 10.0), {"a.b é": TOKENS["ada"]}, 0.0) == "a.b é"
 
 
-def test_the_token_lets_in_too(client: Client) -> None:
+def test_bearer_token_login_creates_session(client: Client) -> None:
     assert client.post("/login", headers={"authorization": "Bearer wrong horse"}).status_code == 401
     entered = client.post("/login", headers={"authorization": f"Bearer {TOKENS['admin'].token}"})
     assert entered.status_code == 204 and SESSION in entered.cookies
@@ -140,7 +140,7 @@ def test_the_token_lets_in_too(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("trusted", "expected"), [(["10.0.0.0/8", "192.0.2.7"], 200), (["192.0.2.8"], 401)])
-def test_a_proxy_names_the_user_where_it_is_trusted(trusted: list[str], expected: int) -> None:
+def test_user_header_of_trusted_proxy_authenticates(trusted: list[str], expected: int) -> None:
     async def asked() -> list[int]:
         transport = httpx.ASGITransport(inner.app, client=("192.0.2.7", 4711))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -152,12 +152,14 @@ def test_a_proxy_names_the_user_where_it_is_trusted(trusted: list[str], expected
         assert inner.get("/v1/sites", headers={"X-Remote-User": USER}).status_code == 401
 
 
-def test_a_network_that_is_none() -> None:
+def test_invalid_proxy_network_raises_user_error() -> None:
     with pytest.raises(UserError, match=r"serve\.user_header_from: .*10\.0\.0\.0/8"):
         networks(["10.0.0.300"])
 
 
-def test_the_command_makes_links(client: Client, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_credentials_command_creates_login_link(
+    client: Client, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = tmp_path / "queuecast.toml"
     settings.write_text(f'[serve.tokens.ada]\ntoken = "{ADA}"\nrights = "own"\nuser = "{USER}"\n')
     command = ["--config", str(settings), "credentials", "--link"]
@@ -169,7 +171,7 @@ def test_the_command_makes_links(client: Client, tmp_path: Any, capsys: pytest.C
     assert "cannot create a link: the settings have tokens of: ada" in capsys.readouterr().err
 
 
-def test_a_browser_is_shown_a_page_and_a_program_json(client: Client) -> None:
+def test_error_is_html_for_browsers_and_json_for_programs(client: Client) -> None:
     html = client.get("/no/page", headers={"accept": "text/html,*/*"})
     assert (html.status_code, html.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert "There is no such page" in html.text and 'href="../static/style.css"' in html.text

@@ -1,4 +1,4 @@
-"""Whose jobs a token may see, on every path of the service."""
+"""Visibility of jobs by token, on each path of the service."""
 
 import json
 import re
@@ -30,7 +30,7 @@ JOB = "cpus=8&walltime=1h"
 
 
 def busy_engine() -> Engine:
-    """A full site where a job of each user runs and another queues."""
+    """Return a full site with a running and a pending job of each user."""
     found = Engine("alder", EngineSettings(method="median", shadows=(), bounds="", history=50))
     found.apply(Capacity(site="alder", time=0.0, cpus=16))
     users = {"own-1": "ada", "other-1": "bob", "other-2": "bob", "own-2": "ada", "nobodys-1": None}
@@ -55,7 +55,7 @@ def told(client: TestClient[Any], path: str, name: str) -> tuple[int, str]:
 
 
 def paths(client: TestClient[Any]) -> Iterable[str]:
-    """Every path under /v1, about the site and about each job and user."""
+    """Yield each path under /v1 for the site, each job and each user."""
     values = {"site": ["alder"], "name": [*OWN, *OTHERS, "gone"], "user": ["ada", "bob"]}
     for route in client.app.routes:
         if isinstance(route, HTTPRoute) and route.path.startswith("/v1/") and "GET" in route.methods:
@@ -66,7 +66,7 @@ def paths(client: TestClient[Any]) -> Iterable[str]:
 
 
 def ids_in(value: Any) -> Iterator[str]:
-    """The ids of all jobs in an answer."""
+    """Yield the ids of all jobs in a response."""
     if isinstance(value, dict):
         if isinstance(value.get("job"), str) and ("submit" in value or "actual_wait_s" in value):
             yield value["job"]
@@ -78,7 +78,7 @@ def ids_in(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("name", "seen"), [("ada", {*OWN}), ("meta", set[str]())])
-def test_no_path_shows_jobs_out_of_sight(client: TestClient[Any], name: str, seen: set[str]) -> None:
+def test_api_paths_hide_jobs_of_other_users(client: TestClient[Any], name: str, seen: set[str]) -> None:
     found, asked = set[str](), list(paths(client))
     assert len(asked) >= 16
     for path in asked:
@@ -98,7 +98,7 @@ def test_no_path_shows_jobs_out_of_sight(client: TestClient[Any], name: str, see
     [("ada", "own-2", 200), ("ada", "own-1", 200), ("meta", "own-2", 404), ("admin", "other-2", 200)]
     + [("ada", job, 404) for job in OTHERS],
 )
-def test_another_users_job_does_not_exist(client: TestClient[Any], name: str, job: str, expected: int) -> None:
+def test_job_of_other_user_returns_404(client: TestClient[Any], name: str, job: str, expected: int) -> None:
     status, text = told(client, f"/v1/sites/alder/jobs/{job}", name)
     assert status == expected
     if status == 404:
@@ -108,11 +108,11 @@ def test_another_users_job_does_not_exist(client: TestClient[Any], name: str, jo
 
 
 def _unnamed(text: str) -> dict[str, Any]:
-    """An answer about a job, without the names of the job and of the question."""
+    """Return a response about a job without the ids of the job and the question."""
     return json.loads(text) | {"id": "", "job": ""}
 
 
-def test_a_users_own_jobs_are_listed(client: TestClient[Any]) -> None:
+def test_own_jobs_are_listed(client: TestClient[Any]) -> None:
     def queued(name: str) -> list[str]:
         return [job["job"] for job in json.loads(told(client, "/v1/sites/alder", name)[1])["queued"]]
 
@@ -122,7 +122,7 @@ def test_a_users_own_jobs_are_listed(client: TestClient[Any]) -> None:
     assert {job["job"] for job in site["jobs"]} == {*OWN}
 
 
-def test_without_a_sight_nothing_is_seen() -> None:
+def test_restricted_answer_hides_invisible_jobs() -> None:
     engine = busy_engine()
     site = restricted(answer(SiteQuestion(id="1", site="alder"), engine, engine.time), VisibleJobs())
     jobs = restricted(

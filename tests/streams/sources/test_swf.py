@@ -282,7 +282,7 @@ def test_swf_pipe_accepts_cursors_of_the_file(tmp_path: Path) -> None:
         assert found == expected and source.records == 300
 
 
-def test_swf_read_twice_counts_left_out_lines_once(tmp_path: Path) -> None:
+def test_swf_read_twice_counts_excluded_jobs_one_time(tmp_path: Path) -> None:
     path = tmp_path / "s.swf"
     path.write_text(swf_line(1) + swf_line(2, wait=-1))
     source = SwfSource(str(path))
