@@ -55,11 +55,7 @@ def test_age_factor_offsets_size_up_to_its_maximum() -> None:
     jobs = job(1, "a", 0, 8, 100), job(2, "b", 10, 4, 50), job(3, "c", 50, 8, 50)
     assert starts(going_by(age=1.0, age_s=100, size=0.7), *jobs) == {"1": 0, "2": 100, "3": 150}  # 0.9 + 0.35 > 1.2
     assert starts(going_by(age=1.0, age_s=100, size=0.9), *jobs) == {"1": 0, "3": 100, "2": 150}  # 0.9 + 0.45 < 1.4
-    assert starts(going_by(age=1.0, age_s=50, size=0.7), *jobs) == {
-        "1": 0,
-        "3": 100,
-        "2": 150,
-    }  # both have the maximum age
+    assert starts(going_by(age=1.0, age_s=50, size=0.7), *jobs) == {"1": 0, "3": 100, "2": 150}  # both at maximum age
 
 
 def test_capped_user_is_skipped_and_has_no_reservation() -> None:

@@ -1,4 +1,4 @@
-"""The live jobs by area are those of the whole site, whatever happens to them."""
+"""The live jobs of the areas together equal those of the whole site after any event."""
 
 from collections import defaultdict
 from typing import Any
@@ -78,7 +78,7 @@ exclusive = st.booleans()
 
 @st.composite
 def events(draw: st.DrawFn) -> list[AnyEvent]:
-    """What a scheduler might say of a few jobs, in any order."""
+    """Draw events of a few jobs in any order."""
     said: list[AnyEvent] = []
     for number in range(draw(st.integers(1, 40))):
         who: dict[str, Any] = {"site": "s", "time": 1000.0 + 10 * number, "job": str(draw(st.integers(0, 6)))}
@@ -108,7 +108,7 @@ def _altered(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def recount(state: SiteState) -> dict[tuple[Scope, Phase], Totals]:
-    """The totals by the definition, from the list of jobs."""
+    """Compute the totals by their definition from the list of jobs."""
     counted: dict[tuple[Scope, Phase], Totals] = defaultdict(Totals)
     for job in state.jobs.values():
         since = job.submit if job.start is None else job.shifted_start
@@ -126,7 +126,7 @@ def filled(topology: Topology, whole: SiteState) -> Areas:
 
 
 def seen(areas: Areas) -> list[Any]:
-    """All that is in the areas: their jobs in order, the sums, and the rows of the tables with what they ask for."""
+    """Return the contents of the areas: jobs in order, sums, and the rows of the tables with their requests."""
     found = []
     for state in areas.states:
         table = state.table
@@ -180,8 +180,8 @@ def test_prepared_areas_are_not_used_after_a_change_of_the_jobs() -> None:
     engine.apply(site(1, 2000.0))
     areas = engine.context.areas
     assert areas is not None and areas is not prepared and sum(map(len, areas.states)) == 299
-    assert engine.prepare(site(2, 2001.0)) is None  # only a node is down
-    assert engine.prepare(site(4, 1999.0)) is None  # it is stale
+    assert engine.prepare(site(2, 2001.0)) is None  # only the number of down nodes changed
+    assert engine.prepare(site(4, 1999.0)) is None  # stale event
 
 
 def test_prepared_areas_are_dropped_with_a_rejected_event() -> None:
@@ -213,7 +213,7 @@ def test_any_event_sequence_keeps_sums_of_site_and_areas(said: list[AnyEvent]) -
         context.state.follower = context.areas
 
 
-def test_a_job_goes_to_the_area_where_it_starts() -> None:
+def test_job_moves_to_the_area_where_it_starts() -> None:
     engine = Engine("s", EngineSettings(method="median", shadows=()))
     engine.apply(site(1))
     for number, queue in enumerate(["batch", "gpu", "batch"]):
@@ -227,7 +227,7 @@ def test_a_job_goes_to_the_area_where_it_starts() -> None:
     assert [[key[0] for key in state.jobs] for state in areas.states] == [["1"], ["0", "2"], []]
 
 
-def test_in_its_area_a_job_is_as_large_as_its_dominant_share() -> None:
+def test_job_size_in_area_is_its_dominant_share() -> None:
     engine = Engine("s", EngineSettings(method="median", shadows=()))
     engine.apply(site(1))
     engine.apply(Submit(site="s", time=10.0, job="1", queue="gpu", cpus=2, gpus=8))

@@ -1,4 +1,4 @@
-"""What a site believes of the times that its events say."""
+"""Plausibility of event times at a live or replayed site."""
 
 import pytest
 
@@ -10,7 +10,7 @@ YEARS_S = 3 * 365 * DAY_S
 
 
 def live_clock(events: int = 100) -> SiteClock:
-    """The clock of a site whose events come 5 s after they happened, one a minute, until `NOW`."""
+    """Return the clock of a site with one event per minute until `NOW`, each 5 s late."""
     clock = SiteClock()
     for minute in range(events):
         time = NOW - 60.0 * (events - 1 - minute)
@@ -30,14 +30,14 @@ def replayed_clock(events: int = 2000, arrived: float | None = None) -> SiteCloc
 @pytest.mark.parametrize(
     ("ahead_s", "believed"), [(599.0, True), (601.0, False), (-399 * DAY_S, True), (-401 * DAY_S, False), (1e11, False)]
 )
-def test_a_live_site_believes_what_is_near_the_brokers_time(ahead_s: float, believed: bool) -> None:
+def test_live_clock_accepts_times_near_the_broker_time(ahead_s: float, believed: bool) -> None:
     clock = live_clock()
     assert (clock.doubt(NOW + ahead_s, NOW) is None) is believed
 
 
 @pytest.mark.parametrize("arrived", [None, NOW])
 @pytest.mark.parametrize("ahead_s", [YEARS_S, -YEARS_S])
-def test_a_feeder_whose_clock_jumped_is_not_believed(arrived: float | None, ahead_s: float) -> None:
+def test_clock_rejects_events_with_a_jumped_time(arrived: float | None, ahead_s: float) -> None:
     clock = live_clock(2000) if arrived else replayed_clock()
     before = clock.now
     for event in range(900):
@@ -64,7 +64,7 @@ def test_live_site_stays_live_in_late_burst_and_quiet_weekend() -> None:
 
 
 @pytest.mark.parametrize("arrived", [None, NOW])
-def test_a_replayed_site_has_a_time_of_its_own(arrived: float | None) -> None:
+def test_replayed_clock_keeps_the_time_of_its_events(arrived: float | None) -> None:
     clock = replayed_clock(arrived=arrived)
     assert not clock.live and clock.now == 60.0 * 1999
     assert clock.doubt(clock.now + 59 * DAY_S, arrived) is None
@@ -80,7 +80,7 @@ def test_many_that_agree_overrule_a_replayed_sites_time() -> None:
     assert None not in doubts[:-1] and doubts[-1] is None and clock.now == there + MAX_CONFIRMING - 1
 
 
-def test_what_is_believed_in_between_starts_the_count_anew() -> None:
+def test_clock_restarts_confirmation_after_an_accepted_event() -> None:
     clock = replayed_clock()
     for _ in range(3):
         for _ in range(MAX_CONFIRMING - 1):
@@ -88,7 +88,7 @@ def test_what_is_believed_in_between_starts_the_count_anew() -> None:
         clock.tick(clock.now)
 
 
-def test_a_wrong_first_event_is_overruled_by_the_next_two() -> None:
+def test_clock_with_wrong_first_event_recovers_by_the_next_two() -> None:
     clock = SiteClock()
     clock.tick(1e11, NOW)
     assert clock.doubt(NOW, NOW) is not None
@@ -97,7 +97,7 @@ def test_a_wrong_first_event_is_overruled_by_the_next_two() -> None:
     assert clock.live and clock.now == NOW + 1.0
 
 
-def test_a_replayed_site_that_was_too_far_ahead_comes_back() -> None:
+def test_replayed_clock_too_far_ahead_is_set_back() -> None:
     clock = replayed_clock()
     before = clock.now
     clock.tick(before + 50 * DAY_S)
@@ -132,7 +132,7 @@ def test_old_events_in_a_row_have_no_genuine_one_rejected(days: int) -> None:
     assert clock.now == before + 1.0
 
 
-def test_the_time_is_set_back_to_the_latest_of_the_events_behind() -> None:
+def test_clock_is_set_back_to_the_latest_of_the_late_events() -> None:
     clock = replayed_clock()
     before = clock.now
     clock.tick(before + 50 * DAY_S)

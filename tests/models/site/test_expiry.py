@@ -1,4 +1,4 @@
-"""Jobs whose end is never reported are given up: in time, in order, and by nobody's wrong clock."""
+"""Jobs whose end is never reported are given up: on time, in order, and not by a wrong clock."""
 
 import random
 from functools import cache
@@ -46,13 +46,13 @@ def engine_after(*events: AnyEvent, settings: EngineSettings = SETTINGS) -> Engi
 
 
 def ticks(engine: Engine, *times: float) -> list[Record]:
-    """Events of these times that concern no job; gives only what was not said of themselves."""
+    """Apply events at these times that concern no job; return only the records about other jobs."""
     records = [record for time in times for record in engine.apply(Capacity(site="s", time=time, cpus=8))]
     return [record for record in records if not isinstance(record, Anomaly) or record.reason not in HELD_APART]
 
 
 def until(engine: Engine, day: float) -> list[str]:
-    """Everybody agrees that it is this day, and one looks whom to give up; gives the reasons and jobs."""
+    """Let all events agree on this day and trigger a sweep; return the reasons and jobs."""
     steps = range(int(engine.time), int(day * DAY_S), 50 * int(DAY_S))
     return told(ticks(engine, *map(float, steps), *[day * DAY_S] * (MIN_AGREEING_EVENTS + EVENTS_PER_SWEEP)))
 
@@ -63,14 +63,14 @@ def told(records: list[Record]) -> list[str]:
 
 
 def assert_sound(engine: Engine) -> None:
-    """The totals are those of the jobs that are there."""
+    """Check that the totals equal those of the live jobs."""
     recount = SiteState()
     for job in engine.context.state.jobs.values():
         recount.enter(job)
     assert engine.context.state._totals == recount._totals
 
 
-# When.
+# Due times.
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def assert_sound(engine: Engine) -> None:
         (Phase.RUNNING, 0.0, 405.0),
     ],
 )
-def test_when_a_job_is_due(phase: Phase, walltime_days: float | None, day: float) -> None:
+def test_job_due_time_depends_on_phase_and_time_limit(phase: Phase, walltime_days: float | None, day: float) -> None:
     job = Job.of(submit_on("1", 1.0, walltime_days))
     job.phase, job.start = phase, 5.0 * DAY_S if phase is Phase.RUNNING else None
     assert due(job) == day * DAY_S
@@ -99,16 +99,14 @@ STORIES: list[tuple[list[AnyEvent], float, str]] = [
     ([submit_on("1", 2.0, 1.0), start_on("1", 3.0)], 13.0, "gave_up_running"),
     ([start_on("1", 3.0)], 403.0, "gave_up_running"),
     ([start_on("1", 3.0), submit_on("1", 2.0, 1.0)], 13.0, "gave_up_running"),
-    ([submit_on("1", 20.0, 1.0), start_on("1", 3.0)], 13.0, "gave_up_running"),  # against time
+    ([submit_on("1", 20.0, 1.0), start_on("1", 3.0)], 13.0, "gave_up_running"),  # start before submit
     ([submit_on("1", 2.0), start_on("1", 3.0), Requeue(site="s", job="1", time=4.0 * DAY_S)], 404.0, "gave_up_queued"),
 ]
-"""What is heard of a job, the day on which it is given up, and as what."""
+"""Events of a job, the day on which it is given up, and the reason."""
 
 
 @pytest.mark.parametrize(("events", "day", "reason"), STORIES)
-def test_a_job_whose_end_never_comes_is_given_up_when_it_is_due(
-    events: list[AnyEvent], day: float, reason: str
-) -> None:
+def test_job_that_never_ends_is_given_up_when_due(events: list[AnyEvent], day: float, reason: str) -> None:
     engine = engine_after(*events)
     assert until(engine, day - 1e-4) == []
     assert len(engine.context.state) == 1
@@ -120,12 +118,12 @@ def test_a_job_whose_end_never_comes_is_given_up_when_it_is_due(
 
 
 @pytest.mark.parametrize("last", [end_on("1", 4.0), Cancel(site="s", job="1", time=4.0 * DAY_S)])
-def test_a_job_that_has_left_is_not_given_up(last: AnyEvent) -> None:
+def test_departed_job_is_not_given_up(last: AnyEvent) -> None:
     engine = engine_after(submit_on("1", 2.0), start_on("1", 3.0), last)
     assert until(engine, 1000.0) == []
 
 
-def test_a_job_that_starts_meanwhile_is_watched_anew() -> None:
+def test_job_that_starts_gets_a_new_due_time() -> None:
     engine = engine_after(submit_on("1", 0.0, 20.0), submit_on("2", 0.0, 20.0))
     assert until(engine, 399.0) == []
     engine.apply(start_on("1", 399.0))
@@ -133,7 +131,7 @@ def test_a_job_that_starts_meanwhile_is_watched_anew() -> None:
     assert until(engine, 466.0) == ["gave_up_running 1"]
 
 
-def test_a_job_that_has_left_does_not_come_back_by_its_name() -> None:
+def test_departed_job_id_submitted_again_is_not_watched() -> None:
     engine = engine_after(submit_on("1"), start_on("1"), end_on("1"))
     for event in (submit_on("2"), start_on("2"), end_on("2"), submit_on("3", 60.0), submit_on("1", 100.0)):
         engine.apply(event)
@@ -143,7 +141,7 @@ def test_a_job_that_has_left_does_not_come_back_by_its_name() -> None:
 
 @pytest.mark.parametrize(("walltime_days", "day"), [(1.0, 10.0), (20.0, 67.0)])
 @pytest.mark.parametrize("started_first", [True, False])
-def test_an_altered_walltime_counts(walltime_days: float, day: float, started_first: bool) -> None:
+def test_altered_time_limit_changes_the_due_time(walltime_days: float, day: float, started_first: bool) -> None:
     alter = Alter(site="s", job="1", time=0.0, walltime=walltime_days * DAY_S)
     events: list[AnyEvent] = [start_on("1"), alter] if started_first else [alter, start_on("1")]
     engine = engine_after(submit_on("1", 0.0, 10.0), *events)
@@ -151,13 +149,13 @@ def test_an_altered_walltime_counts(walltime_days: float, day: float, started_fi
     assert until(engine, day) == ["gave_up_running 1"]
 
 
-# By whose word.
+# Agreement of event times.
 
 
 @pytest.mark.parametrize(
     "place", [*range(0, 2 * EVENTS_PER_SWEEP, 7), EVENTS_PER_SWEEP - 2, EVENTS_PER_SWEEP - 1, EVENTS_PER_SWEEP]
 )
-def test_one_wrong_time_gives_up_nobody(place: int) -> None:
+def test_single_wrong_time_gives_up_no_job(place: int) -> None:
     engine = engine_after(submit_on("1"))
     times = [100.0] * (2 * EVENTS_PER_SWEEP)
     times[place] = FAR
@@ -165,23 +163,23 @@ def test_one_wrong_time_gives_up_nobody(place: int) -> None:
     assert len(engine.context.state) == 1
 
 
-def test_all_the_witnesses_must_agree() -> None:
+def test_sweep_requires_enough_agreeing_events() -> None:
     for far in (MIN_AGREEING_EVENTS - 1, MIN_AGREEING_EVENTS):
         engine = engine_after(start_on("1"), submit_on("1", walltime_days=1.0))
         times = [100.0] * (EVENTS_PER_SWEEP - 2 - far) + [50 * DAY_S] * far
         assert told(ticks(engine, *times)) == ["gave_up_running 1"] * (far == MIN_AGREEING_EVENTS)
 
 
-def test_a_wrong_time_from_the_past_puts_it_off() -> None:
+def test_late_event_time_delays_the_sweep() -> None:
     engine = engine_after(start_on("1"), submit_on("1", walltime_days=1.0))
     late = [50.0 * DAY_S] * (EVENTS_PER_SWEEP - 3)
     assert ticks(engine, *late) == []
-    engine.apply(submit_on("2", 5.0))  # the look for jobs to give up comes with this event
+    engine.apply(submit_on("2", 5.0))  # this event triggers the sweep
     assert (1, engine.context.state.jobs.keys()) == (engine.events // EVENTS_PER_SWEEP, {("1", 0), ("2", 0)})
     assert until(engine, 50.0) == ["gave_up_running 1"]
 
 
-def test_few_witnesses_are_none() -> None:
+def test_sweep_requires_a_minimum_number_of_events() -> None:
     state = SiteState()
     expiry = Expiry(state)
     job = Job.of(submit_on("1"))
@@ -194,10 +192,10 @@ def test_few_witnesses_are_none() -> None:
     assert expiry.overdue() == [job]
 
 
-# What it does, and what it leaves alone.
+# Effects of giving up.
 
 
-def test_a_job_that_is_given_up_is_scored_and_learnt_by_nobody() -> None:
+def test_given_up_job_is_not_scored_or_learned() -> None:
     engine = engine_after(*(event for events, _, _ in STORIES[:4] for event in renamed(events)))
     before = measured(engine)
     assert len(until(engine, 1000.0)) == 4
@@ -205,19 +203,19 @@ def test_a_job_that_is_given_up_is_scored_and_learnt_by_nobody() -> None:
 
 
 def renamed(events: list[AnyEvent]) -> list[AnyEvent]:
-    """The same story of a job of its own."""
+    """Return the same events for another job."""
     return [msgspec.structs.replace(event, job=f"job{id(events)}") for event in events]
 
 
 def measured(engine: Engine) -> bytes:
-    """All that is counted and learnt of jobs."""
+    """Return all scores and histories of jobs."""
     context = engine.context
     return msgspec.msgpack.encode(
         (engine.scores.accuracy, engine.scores.cancelled, context.history.waits.tolist(), list(context.runs))
     )
 
 
-def test_methods_are_told_of_those_that_never_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_forget_given_up_jobs_that_never_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_after(
         submit_on("queued"),
         submit_on("held"),
@@ -234,7 +232,7 @@ def test_methods_are_told_of_those_that_never_ran(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("events", "day", "reason"), STORIES)
-def test_what_comes_after_a_job_was_given_up_is_a_duplicate(events: list[AnyEvent], day: float, reason: str) -> None:
+def test_event_after_give_up_is_reported_as_duplicate(events: list[AnyEvent], day: float, reason: str) -> None:
     engine = engine_after(*events)
     [(_, attempt)] = engine.context.state.jobs
     until(engine, day)
@@ -244,7 +242,7 @@ def test_what_comes_after_a_job_was_given_up_is_a_duplicate(events: list[AnyEven
     assert len(engine.context.state) == 0
 
 
-def test_an_ended_job_leaves_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_job_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_after(submit_on("1", 0.0), submit_on("2", 1.0), end_on("2", 1.0))
     forgotten: list[JobKey] = []
     monkeypatch.setattr(engine.methods.waits["median"], "forget", forgotten.append)
@@ -254,10 +252,10 @@ def test_an_ended_job_leaves_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_sound(engine)
 
 
-# In what order, whoever does it.
+# Order.
 
 
-def test_the_longest_overdue_is_given_up_first() -> None:
+def test_longest_overdue_job_is_given_up_first() -> None:
     engine = engine_after(
         submit_on("c", 3.0), submit_on("b", 1.0), submit_on("a", 2.0), submit_on("z", 0.0), submit_on("d", 1.0)
     )
@@ -273,7 +271,7 @@ def test_the_longest_overdue_is_given_up_first() -> None:
 
 @cache
 def workload() -> list[AnyEvent]:
-    """Some years of jobs of which half the events are lost, and some have wrong times."""
+    """Return some years of jobs; half of the events are lost and some have wrong times."""
     dice = random.Random(1)
     events: list[AnyEvent] = []
     for number in range(500):
@@ -326,7 +324,7 @@ def test_saved_and_loaded_engine_expires_the_same_jobs(every: int) -> None:
             engine = Engine.load(state, started, runs, SETTINGS)
 
 
-def test_no_more_is_kept_than_the_live_jobs_need() -> None:
+def test_expiry_timers_are_bounded_by_the_live_jobs() -> None:
     state = SiteState()
     expiry = Expiry(state)
     stays = Job.of(submit_on("stays"))

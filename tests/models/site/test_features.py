@@ -9,13 +9,13 @@ from models.site.job import Job, Phase
 from models.site.state import SiteState
 
 USERS = ("ada", "bob", None)
-TIMES = st.integers(0, 10**9)  # whole, so that sums in floating point are exact too
+TIMES = st.integers(0, 10**9)  # integers, so floating-point sums are exact
 EXTREME_TIMES = st.sampled_from([0, 1, 10**9])
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A job as the paper writes of it: in a list of the queued or of the running."""
+    """A job in a list of queued or running jobs, as in the paper."""
 
     user: str | None
     req_size: int
@@ -25,7 +25,7 @@ class Listed:
 
 
 def table_2(target: Job, waiting: list[Listed], running: list[Listed], now: float) -> list[float]:
-    """The computations of table II, written down as they stand there."""
+    """Compute the features by table II of the paper."""
 
     def of_user(jobs: list[Listed]) -> list[float]:
         own = [job for job in jobs if target.user is not None and job.user == target.user]
@@ -52,7 +52,7 @@ def table_2(target: Job, waiting: list[Listed], running: list[Listed], now: floa
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[SiteState, list[Listed], list[Listed], Job, float]:
-    """A state after many comings and goings, the lists that it stands for, and the next job with its time."""
+    """Draw a state after many changes, the lists it represents, and the next job with its time."""
     state = SiteState()
     live: dict[str, tuple[Job, Listed]] = {}
     for number in range(draw(st.integers(0, 25))):
@@ -99,7 +99,7 @@ def test_features_are_those_of_table_2(
     np.testing.assert_array_equal(features_of(target, state, now), table_2(target, waiting, running, now))
 
 
-def test_each_feature_by_hand() -> None:
+def test_features_equal_manual_computation() -> None:
     state = SiteState()
     state.enter(Job(id="1", attempt=0, submit=100.0, user="ada", cpus=2, planned_run_s=10.5))
     state.enter(Job(id="2", attempt=0, submit=110.0, user="bob", cpus=4, planned_run_s=20.0))
@@ -137,7 +137,7 @@ def test_jobs_of_unknown_users_do_not_share_one() -> None:
     assert not found[FEATURES.index("user_queued_work") :].any()
 
 
-def test_an_empty_site_has_only_the_job_itself() -> None:
+def test_features_at_an_empty_site_are_those_of_the_job() -> None:
     found = features_of(Job(id="1", attempt=0, submit=5.0, user="ada", cpus=3, planned_run_s=60.0), SiteState(), 5.0)
     assert found.dtype == np.float64 and found.shape == (COUNT,) == (16,)
     assert found.tolist() == [3.0, 60.0, *[0.0] * 14]

@@ -10,7 +10,7 @@ from models.site.job import Job
 
 
 def start(number: int, dice: random.Random) -> tuple[Job, float]:
-    """A job that has just started, and its wait."""
+    """Return a job that has just started and its wait."""
     wait_s = dice.choice([0.0, 60.0, dice.expovariate(1e-4)])
     job = Job(id=str(number), attempt=number % 3, submit=number * 10.1, user=dice.choice(["ada", None]), cpus=number)
     job.start = job.submit + wait_s
@@ -19,14 +19,14 @@ def start(number: int, dice: random.Random) -> tuple[Job, float]:
 
 
 def filled(size: int, count: int) -> tuple[History, list[StartedJob]]:
-    """A history after `count` jobs, and all the rows that it gave."""
+    """Return a history after `count` jobs and all its rows."""
     dice = random.Random(count)
     history = History(size)
     return history, [history.learn(*start(number, dice)) for number in range(count)]
 
 
 def assert_identical(one: History, other: History) -> None:
-    """They lie alike in memory and say the same, to the last bit."""
+    """Check equal memory layout and equal bytes."""
     assert (one.count, len(one), one.oldest) == (other.count, len(other), other.oldest)
     assert one.waits.tobytes() == other.waits.tobytes()
     assert one.window.values.tobytes() == other.window.values.tobytes()
@@ -50,7 +50,7 @@ def test_job_n_is_at_place_n_modulo_the_size(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_a_restored_history_lies_as_it_lay_and_goes_on_alike(count: int) -> None:
+def test_restored_history_has_equal_layout_and_continues_equally(count: int) -> None:
     history, rows = filled(7, count)
     stored = msgspec.msgpack.encode(rows, enc_hook=encode_array)
     rows = msgspec.msgpack.decode(stored, type=list[StartedJob], dec_hook=decode_array)
@@ -95,7 +95,7 @@ def test_older_rows_do_not_stand_for_a_missing_one() -> None:
         History(7).restore(rows[:15] + rows[16:], 20)
 
 
-def test_a_row_twice_does_not_stand_for_a_missing_one() -> None:
+def test_restore_rejects_a_duplicate_row_for_a_missing_one() -> None:
     _, rows = filled(7, 20)
     with pytest.raises(ValueError, match="6 of the last 7"):
         History(7).restore([*rows[-6:], rows[-1]], 20)
@@ -103,7 +103,7 @@ def test_a_row_twice_does_not_stand_for_a_missing_one() -> None:
 
 @pytest.mark.parametrize("size", [7, 5000])
 @pytest.mark.parametrize("count", [*COUNTS, 2500])
-def test_the_latest_waits_are_in_order_and_read_back(size: int, count: int) -> None:
+def test_latest_waits_are_sorted_and_survive_a_restore(size: int, count: int) -> None:
     history, rows = filled(size, count)
     expected = sorted(row.wait_s for row in rows[-min(size, LATEST_JOBS) :])
     again = History(size)
@@ -130,7 +130,7 @@ def test_history_of_another_size_keeps_common_jobs(before: int, after: int) -> N
 
 
 @pytest.mark.parametrize("count", [2, 7])
-def test_a_job_that_is_refused_changes_nothing(count: int) -> None:
+def test_rejected_job_does_not_change_the_history(count: int) -> None:
     history, _ = filled(7, count)
     known = list(history.latest)
     job, _ = start(count, random.Random(0))

@@ -1,4 +1,4 @@
-"""Which jobs have left: exactly, as far back as is promised, and the same after a restart."""
+"""The set of departed jobs is exact within its limit and survives a restart."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ def added(count: int, most: int = MERGE) -> LearntJobs:
 
 
 @pytest.mark.parametrize("count", [1, CHUNK_JOBS, MERGE - 1, MERGE, 3 * MERGE + 200])
-def test_the_last_jobs_are_known_and_no_others(count: int) -> None:
+def test_learned_jobs_contain_the_last_jobs_and_no_others(count: int) -> None:
     learnt = added(count)
     assert all((str(job), 0) in learnt for job in range(max(count - MERGE, 0), count))
     assert not any((str(job), 1) in learnt or (f"x{job}", 0) in learnt for job in range(count))
@@ -27,7 +27,7 @@ def test_the_last_jobs_are_known_and_no_others(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, MERGE - 1, MERGE, 2 * MERGE, 3 * MERGE + 200])
-def test_after_a_restart_the_same_jobs_are_known(count: int) -> None:
+def test_restored_learned_jobs_contain_the_same_jobs(count: int) -> None:
     learnt, again = added(count), LearntJobs(MERGE)
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(learnt.state), type=LearntState)
     again.restore(state, list(learnt.rows.numbered)[::-1], learnt.rows.count, learnt.rows.oldest)

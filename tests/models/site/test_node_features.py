@@ -1,4 +1,4 @@
-"""What jobs ask of the kind of their nodes, as each scheduler says it."""
+"""Node features that jobs request, in the format of each scheduler."""
 
 import json
 from typing import Any
@@ -81,7 +81,7 @@ def queued(**fields: Any) -> Any:
     return row.request.get("node_features")
 
 
-def test_every_way_to_slurm_tells_them() -> None:
+def test_slurm_sources_all_report_node_features() -> None:
     assert queued(features="x86&ib") == [["ib", "x86"]]
     assert queued(features="", required_nodes="n[1-2]", excluded_nodes="n3") == [["n[1-2]", "not n3"]]
     assert queued(features="", required_nodes="", excluded_nodes="") is None
@@ -95,7 +95,7 @@ def test_every_way_to_slurm_tells_them() -> None:
     ]
 
 
-def test_jobs_run_where_nodes_have_what_they_ask_for() -> None:
+def test_job_runs_on_nodes_with_the_requested_features() -> None:
     nodes = words.read_text("nodes", NODES)
     told = {"name": "n1", "state": ["IDLE"], "cpus": 8, "partitions": ["batch"], "active_features": ["x86", "ib"]}
     assert words.read_json("nodes", json.dumps({"nodes": [told]}).encode())[0].features == nodes[0].features
@@ -112,14 +112,14 @@ def test_jobs_run_where_nodes_have_what_they_ask_for() -> None:
         assert cannot_run(topology, asking(ib)) is None
         assert cannot_run(topology, asking(ib, nodes=2)) == f"larger than {where}: 2 of 1 nodes"
         assert f"needs nodes with {ib} and {big}: none in" in (cannot_run(topology, asking(ib, big)) or "")
-        assert cannot_run(topology, asking("n7", nodes=3)) is None  # a name that no pool has
+        assert cannot_run(topology, asking("n7", nodes=3)) is None  # a name that is in no pool
 
 
 def asking(*features: str, **fields: Any) -> Job:
     return Job.of(Submit(site="alder", time=0.0, job="7", node_features=[list(features)], **fields))
 
 
-def test_a_name_in_them_is_hidden() -> None:
+def test_node_feature_names_are_anonymised() -> None:
     submit = Submit(site="alder", time=0.0, job="7", node_features=[["ib", "x86"], ["x86"]])
     (one, other), (again,) = Anonymiser().event(submit)["node_features"]
     assert other == again

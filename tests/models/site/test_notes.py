@@ -1,4 +1,4 @@
-"""Notes of jobs: what pairs there are follows from the rows, and is the same after a restart."""
+"""Job notes: the pairs follow from the rows and survive a restart."""
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ def restarted(notes: JobNotes) -> JobNotes:
 
 
 class Told:
-    """What has been told, all of it."""
+    """All recorded notes."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -54,14 +54,14 @@ def follow(action: str, which: int, notes: JobNotes, told: Told) -> JobNotes:
         told.latest[which % 3] = value
     else:
         again = restarted(notes)
-        for job in {(str(job), 0) for job in range(6)} - told.pending.keys():  # that they were forgotten is not stored
+        for job in {(str(job), 0) for job in range(6)} - told.pending.keys():  # forgetting is not stored
             again.forget(job)
         return again
     return notes
 
 
 @given(ACTIONS)
-def test_what_is_kept_is_what_was_told(actions: list[tuple[str, int]]) -> None:
+def test_notes_contain_the_recorded_pairs(actions: list[tuple[str, int]]) -> None:
     notes, told, seen = JobNotes(DEPTH, BEHIND), Told(), dict[int, list[Pair]]()
     for action, which in actions:
         notes = follow(action, which, notes, told)
@@ -75,7 +75,7 @@ def test_what_is_kept_is_what_was_told(actions: list[tuple[str, int]]) -> None:
         assert len(notes.rows.numbered) <= DEPTH + BEHIND
 
 
-def test_pairs_may_be_read_later() -> None:
+def test_settled_pairs_can_be_read_later() -> None:
     notes = JobNotes(4)
     notes.note(("1", 0), b"a")
     notes.settle(("1", 0), b"b")
@@ -101,7 +101,7 @@ def test_other_rows_are_refused(wrong: bytes) -> None:
         notes.load()
 
 
-def test_a_job_whose_rows_were_lost_pairs_with_no_other() -> None:
+def test_job_with_lost_rows_is_not_paired_with_another() -> None:
     notes = JobNotes(100)
     for job in range(10):
         notes.note((str(job), 0), b"note %d" % job)

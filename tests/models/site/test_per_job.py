@@ -5,7 +5,7 @@ from models.site.rows import PerJob
 ONE, TWO = ("1", 0), ("2", 0)
 
 
-def test_what_has_changed_is_told_once() -> None:
+def test_per_job_changes_are_returned_once() -> None:
     kept = PerJob(float)
     kept.put(ONE, 1.0)
     kept.put(TWO, 2.0)
@@ -17,7 +17,7 @@ def test_what_has_changed_is_told_once() -> None:
     assert list(kept) == [("3", 0)] and len(kept) == 1 and ONE not in kept
 
 
-def test_what_is_taken_back_has_not_changed() -> None:
+def test_per_job_restored_value_is_not_a_change() -> None:
     kept, again = PerJob(dict[str, float]), PerJob(dict[str, float])
     kept.put(ONE, {"easy": 60.0})
     again.restore(ONE, kept.encoded(ONE))

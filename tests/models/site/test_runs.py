@@ -24,7 +24,7 @@ def made(depth: int = 64, breadth: int = 1000) -> RunHistory:
 
 
 class Listed:
-    """The same bounds kept the plain way: each category a list that forgets, in the order of who is next to go."""
+    """Reference implementation with the same bounds: each category is a list, in the order of removal."""
 
     def __init__(self, depth: int, breadth: int) -> None:
         self.depth, self.breadth = depth, breadth
@@ -43,7 +43,7 @@ def assert_same(history: RunHistory, other: RunHistory | Listed) -> None:
     assert [[*runs] for runs in history.categories.values()] == [[*runs] for runs in other.categories.values()]
 
 
-def test_a_category_is_the_values_of_its_attributes() -> None:
+def test_template_category_is_the_values_of_its_attributes() -> None:
     job = make(executable="namd", queue="batch", cpus=5)
     assert Template(("executable", "user")).category(job) == ("executable,user", "namd", "ada")
     assert Template(("user", "cpus")).category(job) == ("user,cpus", "ada", "3")
@@ -53,7 +53,7 @@ def test_a_category_is_the_values_of_its_attributes() -> None:
 
 
 @pytest.mark.parametrize("attribute", ["colour", "user/4", "cpus/four"])
-def test_an_attribute_that_there_is_not_is_an_error(attribute: str) -> None:
+def test_template_with_invalid_attribute_raises_error(attribute: str) -> None:
     with pytest.raises((KeyError, ValueError)):
         Template((attribute,)).category(make())
 
@@ -79,7 +79,7 @@ def test_runs_are_bounded_and_evict_the_longest_idle(breadth: int) -> None:
         plain.learn(new)
         stored |= {run.number: run for run in new}
         for run in gone:
-            del stored[run.number]  # each once, and only what was there
+            del stored[run.number]  # each run once, and only existing runs
         assert len(history) == len(stored) <= 5 * breadth
         assert len(history.categories) <= breadth
     assert_same(history, plain)
@@ -87,7 +87,7 @@ def test_runs_are_bounded_and_evict_the_longest_idle(breadth: int) -> None:
     assert history.count == max(stored)
 
 
-def test_asking_keeps_no_category_alive() -> None:
+def test_reading_a_category_does_not_keep_it_alive() -> None:
     history = made(64, 3)
     silent, loud = make("ada"), make("bob")
     history.learn(silent, 10.0)
@@ -99,7 +99,7 @@ def test_asking_keeps_no_category_alive() -> None:
 
 @pytest.mark.parametrize("breadth", [1, 3, 20, 1000])
 @pytest.mark.parametrize("count", [0, 1, 50, 700])
-def test_a_restored_history_is_the_original_and_goes_on_like_it(breadth: int, count: int) -> None:
+def test_restored_run_history_equals_and_continues_the_original(breadth: int, count: int) -> None:
     dice = random.Random(count)
     history = made(5, breadth)
     for number in range(count):
@@ -116,7 +116,7 @@ def test_a_restored_history_is_the_original_and_goes_on_like_it(breadth: int, co
     assert_same(restored, history)
 
 
-def test_restoring_replaces_what_was_there() -> None:
+def test_restore_replaces_existing_runs() -> None:
     history = made()
     history.learn(make(), 1.0)
     history.restore([], 0)

@@ -1,4 +1,4 @@
-"""Of a deep queue so many jobs are looked at, and no more; of any other all."""
+"""A deep queue is simulated in part, up to a limit; other queues are simulated completely."""
 
 from collections.abc import Iterator
 
@@ -20,14 +20,14 @@ from models.waits.order import LearntOrder
 from models.waits.order.ordered_queue import MAX_SIMULATED_OF_PART
 
 MOST = FIRST + LAST + 1.25 * MIDDLE
-"""Rows that are looked at, at most; which are chosen is by chance."""
+"""Maximum number of visible rows, which are selected by hash."""
 
 FEW, FIRST_OF_FEW, LAST_OF_FEW, BETWEEN = 200, 40, 20, 64
 
 
 @pytest.fixture
 def soon_deep(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A queue is deep from some hundred jobs on, and a hundred are simulated."""
+    """Make a queue of some hundred jobs deep and simulate one hundred of them."""
     for name, value in (
         ("MOST_WAITING", FEW),
         ("FIRST", FIRST_OF_FEW),
@@ -39,7 +39,7 @@ def soon_deep(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def site(jobs: int) -> SiteState:
-    """A site with so many jobs, of which every 20th runs and every 30th is held; they came one second apart."""
+    """Build a site of jobs submitted one second apart; every 20th is running and every 30th is held."""
     state = SiteState()
     for number in range(jobs):
         job = Job(f"{number}.alder", 0, float(number), user=f"u{number % 7}", cpus=1 + number % 16, run_s=600.0)
@@ -53,13 +53,13 @@ def site(jobs: int) -> SiteState:
 
 
 def left_at(state: SiteState) -> list[str]:
-    """The names of the jobs that are looked at."""
+    """Return the names of the visible jobs."""
     keys = state.table.keys
     return [key[0] for key in (keys[row] for row in state.table.visible_rows().rows.tolist()) if key is not None]
 
 
 @pytest.mark.parametrize("jobs", [0, 1, 500, MOST_WAITING])
-def test_all_are_looked_at_while_they_are_not_too_many(jobs: int) -> None:
+def test_visible_rows_are_all_rows_of_a_short_queue(jobs: int) -> None:
     state = site(jobs)
     for number in range(0, jobs, 3):
         state.leave(state.jobs[f"{number}.alder", 0])
@@ -75,7 +75,7 @@ def waiting_and_running(state: SiteState, looked: VisibleRows) -> tuple[np.ndarr
 
 
 @pytest.mark.parametrize("jobs", [9000, 30_000, 100_000])
-def test_of_a_deep_queue_no_more_are_looked_at_than_of_another(jobs: int) -> None:
+def test_visible_rows_of_deep_queue_are_limited(jobs: int) -> None:
     state = site(jobs)
     looked = state.table.visible_rows()
     waiting, running = waiting_and_running(state, looked)
@@ -89,7 +89,7 @@ def test_of_a_deep_queue_no_more_are_looked_at_than_of_another(jobs: int) -> Non
 
 
 @pytest.mark.usefixtures("soon_deep")
-def test_the_same_jobs_are_looked_at_after_a_restart() -> None:
+def test_visible_rows_are_equal_after_a_restart() -> None:
     state = site(3000)
     for number in range(3000):
         if number % 5 and number % 20 != 3:
@@ -102,7 +102,7 @@ def test_the_same_jobs_are_looked_at_after_a_restart() -> None:
     assert state.table.visible_rows().stands_for.tolist() == anew.table.visible_rows().stands_for.tolist()
 
 
-def test_each_level_has_half_as_many_jobs_as_that_below() -> None:
+def test_level_has_half_as_many_jobs_as_the_level_below() -> None:
     for names in ("{}", "q{}", "{}.alder.example.org", "job-{:08d}"):
         levels = np.array([level_of((names.format(number), 0)) for number in range(40_000)])
         for level in range(1, 6):
@@ -123,7 +123,7 @@ def test_view_of_deep_queue_approximates_the_whole(monkeypatch: pytest.MonkeyPat
 
 
 def engine_with(queued: int, method: str) -> Engine:
-    """A site of 64 CPUs, all in use for 100 s, and so many queued jobs of ten users."""
+    """Build a site with 64 CPUs, all in use for 100 s, and `queued` jobs of ten users."""
     shadows = EngineSettings(method=method, shadows=(), bounds="", what_if_method=method, history=100)
     engine = Engine("alder", shadows)
     engine.apply(Capacity(site="alder", time=0.0, cpus=64))
@@ -140,7 +140,7 @@ def engine_with(queued: int, method: str) -> Engine:
 
 
 @pytest.mark.usefixtures("soon_deep")
-def test_the_learnt_order_simulates_a_part_of_a_deep_queue() -> None:
+def test_learned_order_simulates_a_part_of_a_deep_queue() -> None:
     engine = engine_with(10_000, "order")
     order = engine.methods.counting
     assert isinstance(order, LearntOrder)
@@ -155,7 +155,7 @@ def test_the_learnt_order_simulates_a_part_of_a_deep_queue() -> None:
 
 @pytest.mark.usefixtures("soon_deep")
 @pytest.mark.parametrize("method", ["fcfs", "lwf", "easy", "conservative"])
-def test_a_policy_simulates_a_part_of_a_deep_queue(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_simulates_a_part_of_a_deep_queue(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_with(3000, method)
     asked = Job("", 0, 2.0, user="u1", cpus=8, walltime=85.0)
     (nearly,) = consider(engine, [asked])

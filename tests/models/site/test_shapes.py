@@ -1,4 +1,4 @@
-"""The shapes of a site with partitions."""
+"""Shapes of a site with partitions."""
 
 from models.records import Capacity, Partition, Pool
 from models.site.shapes import HOUR_S, Shape, covering, partition_grid
@@ -31,7 +31,7 @@ def test_partitions_with_gpus_have_shapes_with_gpus() -> None:
     assert gpu == [(8, 1), (16, 2), (32, 4), (64, 8)]
     both = [(shape.cpus, shape.gpus) for shape in shapes if shape.queue == "any"]
     assert both == [(1, 0), (2, 0), (4, 0), (8, 0), *gpu]
-    assert {shape.walltime for shape in shapes if shape.queue == "any"} == {60.0}  # none of those asked for
+    assert {shape.walltime for shape in shapes if shape.queue == "any"} == {60.0}  # none of the requested ones
     assert not [shape for shape in shapes if shape.queue == "closed"]
 
 
@@ -42,11 +42,11 @@ def test_shapes_cover_some_partitions_sizes_or_no_partition() -> None:
     assert {shape.queue for shape in partition_grid(topology([]), (HOUR_S,))} == {None}
 
 
-def test_a_job_is_covered_in_its_partition_by_as_many_gpus() -> None:
+def test_covering_returns_shape_of_partition_with_enough_gpus() -> None:
     shapes = partition_grid(topology(), (HOUR_S, 4 * HOUR_S))
     assert covering(shapes, 1, 600.0, "gpu", gpus=3) == Shape(32, HOUR_S, "gpu", 4)
-    assert covering(shapes, 3, None, "batch") == Shape(4, HOUR_S, "batch")  # the longest that there is
+    assert covering(shapes, 3, None, "batch") == Shape(4, HOUR_S, "batch")  # the longest one
     assert covering(shapes, 3, HOUR_S, "gpu") == Shape(8, HOUR_S, "gpu", 1)
     assert covering(shapes, 1, 60.0, None) == Shape(1, 60.0, "any")
-    assert covering(shapes, 1, 60.0, "batch", gpus=1) == Shape(8, 60.0, "any", 1)  # elsewhere
+    assert covering(shapes, 1, 60.0, "batch", gpus=1) == Shape(8, 60.0, "any", 1)  # in another partition
     assert covering(shapes, 1, 60.0, "gpu", gpus=9) is None

@@ -1,4 +1,4 @@
-"""What jobs that are read back have in common is in memory once, and what they have not is not kept."""
+"""Decoded jobs share equal values in memory; unshared values are released."""
 
 import gc
 import sys
@@ -10,7 +10,7 @@ JOBS = 25_000
 
 
 def read_back(number: int) -> Job:
-    """A job as it is decoded: no text of it is another's."""
+    """Return a job as decoded, with its own copies of all strings."""
     user, name = f"user {number % 7}", "".join(("ble", "nd"))
     return Job(
         str(number), 0, 0.0, user=user, estimates={name: Estimate(1.0, f"reason {number}", {"0.9": 2.0 + number})}
@@ -25,7 +25,7 @@ def test_shared_jobs_have_common_names_and_own_values() -> None:
     assert [job.estimates["blend"].bounds for job in jobs] == [{"0.9": 2.0 + number} for number in range(JOBS)]
 
 
-def test_what_no_other_job_has_goes_with_its_job() -> None:
+def test_interner_releases_values_with_their_last_job() -> None:
     shared, seen = ValueInterner(), shared_reason()
     before = sys.getrefcount(seen)
     job = shared.settle(Job("0", 0, 0.0, estimates={"blend": Estimate(1.0, seen)}))

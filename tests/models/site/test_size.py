@@ -1,4 +1,4 @@
-"""Which sizes are believed, of a site and of its jobs."""
+"""Plausible sizes of a site and its jobs."""
 
 import pytest
 
@@ -21,7 +21,9 @@ from models.site.size import MAX_CPUS, SizeSeen, implausible_capacity, implausib
         (MAX_CPUS + 1, MAX_CPUS, 0, True, False),
     ],
 )
-def test_a_job_is_measured_by_its_site(cpus: int, declared: int, seen: int, settled: bool, believed: bool) -> None:
+def test_implausible_job_is_detected_by_the_size_of_its_site(
+    cpus: int, declared: int, seen: int, settled: bool, believed: bool
+) -> None:
     assert (implausible_job(cpus, declared, seen, settled) is None) is believed
 
 
@@ -39,14 +41,14 @@ def test_a_job_is_measured_by_its_site(cpus: int, declared: int, seen: int, sett
         ({"cpus": 100, "nodes": 10**8}, 100, True, False),
     ],
 )
-def test_a_declared_size_is_measured_by_what_was_known(
+def test_implausible_capacity_is_detected_by_the_known_size(
     event: dict[str, int], declared: int, settled: bool, believed: bool
 ) -> None:
     capacity = Capacity(site="s", time=0.0, **event)
     assert (implausible_capacity(capacity, declared, 50, 64, settled) is None) is believed
 
 
-def test_a_guessed_size_grows_fourfold_a_day() -> None:
+def test_guessed_size_grows_at_most_fourfold_per_day() -> None:
     size = SizeSeen()
     size.see(800, 0.0, settled=False)
     for start in range(1000):
@@ -56,14 +58,14 @@ def test_a_guessed_size_grows_fourfold_a_day() -> None:
     assert size.most == 4 * 3200
 
 
-def test_a_guessed_size_follows_where_most_jobs_are_larger() -> None:
+def test_guessed_size_grows_if_most_jobs_are_larger() -> None:
     size = SizeSeen(most=64)
     for job in range(20):
         size.doubt(10.0 * job)
         size.see(64, 10.0 * job, settled=True) if job % 2 else None
     size.see(64, 2 * DAY_S, settled=True)
     assert size.most == 1024
-    for job in range(20):  # a few among many do not count
+    for job in range(20):  # a minority is ignored
         size.see(64, 2 * DAY_S + job, settled=True)
         size.doubt(2 * DAY_S + job)
     size.see(64, 4 * DAY_S, settled=True)

@@ -20,7 +20,7 @@ EXTREME = st.sampled_from([-1.7e308, -5e-324, -0.0, 0.0, 5e-324, 2e-308, 1.7e308
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[int, Floats, Floats]:
-    """A window's size, and rows and targets for it: often more than fit, tied, constant."""
+    """Draw a window's size with rows and targets: often more than fit, tied or constant."""
     size, features, count = draw(st.integers(2, 12)), draw(st.integers(1, 4)), draw(st.integers(0, 40))
     column = st.one_of(
         *(st.lists(values, min_size=count, max_size=count) for values in (TIED, ANY, EXTREME)),
@@ -32,7 +32,7 @@ def streams(draw: st.DrawFn) -> tuple[int, Floats, Floats]:
 
 
 def reference(x: Floats, y: Floats) -> Floats:
-    """scipy's ρ of each feature, which is NaN, with a warning, for a constant."""
+    """Return scipy's ρ of each feature; it is NaN, with a warning, for a constant."""
     if len(y) < 2:
         return np.full(x.shape[1], np.nan)
     with warnings.catch_warnings():
@@ -41,13 +41,13 @@ def reference(x: Floats, y: Floats) -> Floats:
 
 
 def rows_of(window: RollingSpearman) -> tuple[Floats, Floats]:
-    """A copy of the features and targets, oldest first."""
+    """Return copies of the features and targets, oldest first."""
     values, targets = (np.roll(column, -window._next, axis=0) for column in (window.values, window.targets))
     return values, targets
 
 
 def assert_describes(window: RollingSpearman, x: Floats, y: Floats) -> None:
-    """The window says of itself what scipy and numpy say of these rows, oldest first."""
+    """Check that the statistics of the window equal those of scipy and numpy for these rows, oldest first."""
     assert len(window) == len(y)
     rho = reference(x, y)
     np.testing.assert_allclose(window.correlations, rho, rtol=0, atol=1e-9)
@@ -72,7 +72,7 @@ def pushed(x: Floats, y: Floats, size: int) -> RollingSpearman:
     window = RollingSpearman(x.shape[1], size)
     for row, target in zip(x, y, strict=True):
         window.push(row, target)
-        assert window.minimum is not None  # read, so that its ranks are brought up to date row by row
+        assert window.minimum is not None  # a read updates the ranks row by row
     return window
 
 
@@ -87,7 +87,7 @@ def test_equals_scipy_after_every_push(stream: tuple[int, Floats, Floats]) -> No
 
 
 @given(streams(), st.integers(0, 40))
-def test_a_rebuilt_window_is_the_pushed_one_and_goes_on_like_it(stream: tuple[int, Floats, Floats], cut: int) -> None:
+def test_window_rebuilt_from_rows_continues_like_the_original(stream: tuple[int, Floats, Floats], cut: int) -> None:
     size, x, y = stream
     window = pushed(x[:cut], y[:cut], size)
     all_rows, stored = (
@@ -104,7 +104,7 @@ def test_a_rebuilt_window_is_the_pushed_one_and_goes_on_like_it(stream: tuple[in
 
 
 @given(streams(), st.sets(st.integers(0, 40)))
-def test_it_is_the_same_whenever_it_was_read(stream: tuple[int, Floats, Floats], read: set[int]) -> None:
+def test_window_is_equal_for_any_times_of_reading(stream: tuple[int, Floats, Floats], read: set[int]) -> None:
     size, x, y = stream
     with patch.object(spearman, "UNREAD_ROWS", 3):
         window = RollingSpearman(x.shape[1], size)
@@ -116,7 +116,9 @@ def test_it_is_the_same_whenever_it_was_read(stream: tuple[int, Floats, Floats],
 
 
 @given(streams(), st.sampled_from([np.nan, np.inf, -np.inf]), st.data())
-def test_a_refused_row_leaves_no_trace(stream: tuple[int, Floats, Floats], bad: float, data: st.DataObject) -> None:
+def test_window_rejects_nonfinite_row_without_change(
+    stream: tuple[int, Floats, Floats], bad: float, data: st.DataObject
+) -> None:
     size, x, y = stream
     index = data.draw(st.integers(0, x.shape[1]))
     row = np.ones(x.shape[1] + 1)
@@ -133,7 +135,7 @@ def test_a_refused_row_leaves_no_trace(stream: tuple[int, Floats, Floats], bad: 
     assert_identical(window, untouched)
 
 
-def test_a_long_run_does_not_drift() -> None:
+def test_window_after_many_rows_has_no_drift() -> None:
     rng = np.random.default_rng(1)
     count = 20_000
     y: Floats = rng.exponential(3600.0, count).round(-2)
@@ -145,7 +147,7 @@ def test_a_long_run_does_not_drift() -> None:
     assert window.correlations[2] == -1.0
 
 
-def test_the_largest_window_does_not_overflow() -> None:
+def test_window_of_maximum_size_does_not_overflow() -> None:
     largest_sum = MAX_WINDOW_ROWS * (MAX_WINDOW_ROWS**2 - 1) // 3
     assert largest_sum < 2**63 <= (MAX_WINDOW_ROWS + 1) * ((MAX_WINDOW_ROWS + 1) ** 2 - 1) // 3
     time = np.arange(MAX_WINDOW_ROWS, dtype=np.float64)
@@ -174,7 +176,7 @@ def test_window_of_at_most_one_row_has_no_correlation() -> None:
     assert window.minimum.tolist() == window.maximum.tolist() == [4.0, -1.0]
 
 
-def test_one_feature_in_a_window_of_two() -> None:
+def test_window_of_two_rows_and_one_feature_is_correct() -> None:
     window = RollingSpearman(features=1, size=2)
     seen = []
     for x, y in [(1, 1), (2, 5), (3, 4), (3, 9), (2, 10), (-7, 10)]:
@@ -183,7 +185,7 @@ def test_one_feature_in_a_window_of_two() -> None:
     np.testing.assert_array_equal(seen, [np.nan, 1.0, -1.0, np.nan, -1.0, np.nan])
 
 
-def test_the_two_zeros_are_tied() -> None:
+def test_positive_and_negative_zero_are_tied() -> None:
     window = pushed(np.array([[0.0], [-0.0], [5e-324]]), np.array([1.0, 1.0, 2.0]), 3)
     assert window.correlations.tolist() == [1.0]
 
@@ -202,7 +204,7 @@ def test_views_are_in_ring_order_live_and_read_only() -> None:
             view[0] = 0.0
 
 
-def test_what_is_handed_out_does_not_change_the_window() -> None:
+def test_returned_arrays_are_copies_of_the_window() -> None:
     window = pushed(np.array([[1.0], [2.0]]), np.array([1.0, 2.0]), 3)
     for array in (window.minimum, window.maximum, window.correlations, window.weights, *rows_of(window)):
         array[...] = 99.0
@@ -210,7 +212,7 @@ def test_what_is_handed_out_does_not_change_the_window() -> None:
 
 
 @pytest.mark.parametrize("x", [[1.0], [1.0, 2.0, 3.0], 1.0, [[1.0, 2.0]]])
-def test_a_row_of_another_shape_is_refused(x: npt.ArrayLike) -> None:
+def test_push_rejects_a_row_of_another_shape(x: npt.ArrayLike) -> None:
     window = RollingSpearman(features=2, size=3)
     with pytest.raises(ValueError, match="2 features"):
         window.push(x, 0.0)
@@ -224,12 +226,12 @@ def test_rows_of_another_shape_are_refused(x: npt.ArrayLike, y: npt.ArrayLike) -
 
 
 @pytest.mark.parametrize(("features", "size"), [(0, 10), (1, 1), (1, 0), (1, MAX_WINDOW_ROWS + 1)])
-def test_an_impossible_window_is_refused(features: int, size: int) -> None:
+def test_window_rejects_invalid_size(features: int, size: int) -> None:
     with pytest.raises(ValueError, match="expected"):
         RollingSpearman(features, size)
 
 
-def test_nothing_is_left_to_compile_after_the_warm_up() -> None:
+def test_warm_up_compiles_all_signatures() -> None:
     RollingSpearman.from_rows([[0.0]], [0.0], size=2).push([0.0], 0.0)
     kernels = (spearman._push, spearman._moments)
     assert [len(kernel.signatures) for kernel in kernels] == [1, 1]
@@ -240,12 +242,12 @@ def test_nothing_is_left_to_compile_after_the_warm_up() -> None:
     assert [len(kernel.signatures) for kernel in kernels] == [1, 1]
 
 
-def test_the_example_in_the_docstring() -> None:
+def test_docstring_example_passes() -> None:
     assert doctest.testmod(spearman) == doctest.TestResults(failed=0, attempted=3)
 
 
 @pytest.mark.parametrize("rows", [3, 10, 11, 25])
-def test_a_window_rebuilt_from_its_last_rows_lies_as_it_lay(rows: int) -> None:
+def test_window_rebuilt_from_last_rows_has_equal_layout(rows: int) -> None:
     size, rng = 10, np.random.default_rng(rows)
     x, y = rng.integers(0, 5, (rows, 2)).astype(float), rng.random(rows)
     pushed = RollingSpearman(2, size)

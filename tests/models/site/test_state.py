@@ -12,7 +12,7 @@ UGLY = (0.1, 0.2, 0.3, 0.7, 1.1, 1 / 3, 1e-7, 86400.1, 835823160.123456)
 
 
 def recount(state: SiteState) -> dict[tuple[Scope, Phase], Totals]:
-    """The totals by the definition, from the list of jobs."""
+    """Compute the totals by their definition from the list of jobs."""
     counted: dict[tuple[Scope, Phase], Totals] = defaultdict(Totals)
     for job in state.jobs.values():
         since = job.start if job.phase is Phase.RUNNING else job.submit
@@ -43,7 +43,7 @@ def new_job(dice: random.Random, number: int, users: int = 30) -> Job:
 
 
 def change(state: SiteState, job: Job, dice: random.Random) -> None:
-    """One of the things that may befall a live job."""
+    """Apply a random change to a live job."""
     match dice.randrange(5):
         case 0:
             state.move(job, Phase.HELD if job.phase is Phase.QUEUED else Phase.QUEUED)
@@ -78,7 +78,7 @@ def test_totals_are_those_of_a_recount_after_many_events() -> None:
     assert state._totals == recount(state)
 
 
-def test_a_million_jobs_come_and_go_and_leave_nothing_behind() -> None:
+def test_totals_return_to_zero_after_a_million_jobs() -> None:
     totals = Totals()
     totals.add(3, micros(0.1), micros(0.2))
     before = repr(totals)
@@ -93,7 +93,7 @@ def test_a_million_jobs_come_and_go_and_leave_nothing_behind() -> None:
     assert totals == Totals()
 
 
-def test_names_that_nobody_uses_any_longer_are_forgotten() -> None:
+def test_totals_of_unused_names_are_removed() -> None:
     state = SiteState()
     for number in range(1000):
         job = Job(id="1", attempt=number, submit=0.0, user=f"u{number}", group=f"g{number}", queue=f"q{number}")
@@ -106,7 +106,7 @@ def test_names_that_nobody_uses_any_longer_are_forgotten() -> None:
     assert not state._totals and not state.jobs
 
 
-def test_a_job_counts_in_its_phase_alone() -> None:
+def test_job_counts_in_its_current_phase_only() -> None:
     state = SiteState()
     job = Job(id="1", attempt=0, submit=10.0, user="ada", group="g", queue="q", cpus=4, planned_run_s=60.0)
     state.enter(job)
@@ -119,7 +119,7 @@ def test_a_job_counts_in_its_phase_alone() -> None:
     assert state.totals(("user", "nobody"), Phase.RUNNING) == Totals()
 
 
-def test_an_altered_job_moves_between_queues_with_all_it_has() -> None:
+def test_altered_job_moves_between_queues_with_all_its_sums() -> None:
     state = SiteState()
     job = Job(id="1", attempt=0, submit=10.0, queue="short", cpus=4, planned_run_s=60.0)
     state.enter(job)
@@ -152,12 +152,12 @@ def test_time_in_a_phase_adds_up_and_is_never_negative() -> None:
     ("eligible", "ready", "wait_from"),
     [(None, 100.0, "submit"), (50.0, 100.0, "submit"), (100.0, 100.0, "submit"), (150.0, 150.0, "eligible")],
 )
-def test_the_wait_begins_when_the_job_is_eligible(eligible: float | None, ready: float, wait_from: str) -> None:
+def test_wait_begins_when_the_job_is_eligible(eligible: float | None, ready: float, wait_from: str) -> None:
     job = Job(id="1", attempt=0, submit=100.0, eligible=eligible)
     assert (job.ready, job.wait_from) == (ready, wait_from)
 
 
-def test_a_job_is_what_its_submit_says() -> None:
+def test_job_of_submit_copies_all_its_fields() -> None:
     event = Submit(
         site="s",
         time=1.0,

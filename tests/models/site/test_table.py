@@ -1,4 +1,4 @@
-"""The columns say what the live jobs say, whatever happened to them, and in the same order."""
+"""The columns equal the live jobs, in the same order, after any change."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ from models.site.table import DEAD, HELD, NO_NAME, QUEUED, RUNNING, LiveTable
 from tests.support.engines import MEDIAN, workload
 
 PHASES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING, Phase.ENDED_BEFORE_START: DEAD}
-PHASES[Phase.SUSPENDED] = PHASES[Phase.UNCONFIRMED] = DEAD  # other jobs have the CPUs meanwhile
+PHASES[Phase.SUSPENDED] = PHASES[Phase.UNCONFIRMED] = DEAD  # other jobs have the CPUs
 NAMES = st.sampled_from([None, "ada", "bob", "eve"])
 SECONDS = st.sampled_from([None, 0.1, 60.0, 3600.0, 86400.1])
 
 
 def described(job: Job) -> tuple[Any, ...]:
-    """A job's row by the definitions, with names for codes."""
+    """Return a job's row by the definitions, with names for codes."""
     run_s = 3600.0 if job.run_s is None and not job.walltime else (job.walltime if job.run_s is None else job.run_s)
     assert run_s is not None
     start = job.shifted_start if job.phase is Phase.RUNNING else 0.0
@@ -32,7 +32,7 @@ def described(job: Job) -> tuple[Any, ...]:
 
 
 def rows(table: LiveTable, jobs: list[Job]) -> list[tuple[Any, ...]]:
-    """The rows of the table that have a job, with names for codes; these jobs have the names that there are."""
+    """Return the rows of live jobs, with names for codes; these jobs have all the names in the table."""
     columns = table.columns()
     kinds = ("user", "queue", "account")
     names: dict[str, dict[int, str | None]] = {
@@ -50,7 +50,7 @@ def rows(table: LiveTable, jobs: list[Job]) -> list[tuple[Any, ...]]:
 
 
 def assert_true(state: SiteState) -> None:
-    """The table says what the jobs say, and has no more rows than it may."""
+    """Check that the table equals the jobs and has at most the allowed number of rows."""
     jobs = list(state.jobs.values())
     assert [key for key in state.table.keys if key is not None] == list(state.jobs)
     assert rows(state.table, jobs) == [described(job) for job in jobs]
@@ -60,7 +60,7 @@ def assert_true(state: SiteState) -> None:
 
 
 def entered_anew(state: SiteState) -> SiteState:
-    """The same jobs in a state of their own, as after a restart."""
+    """Return the same jobs in a new state, as after a restart."""
     restored = SiteState()
     for job in state.jobs.values():
         restored.enter(job)
@@ -75,7 +75,7 @@ def new_job(draw: st.DrawFn, number: int) -> Job:
 
 
 @given(st.data())
-def test_the_table_says_what_the_jobs_say(data: st.DataObject) -> None:
+def test_table_equals_the_live_jobs_after_any_change(data: st.DataObject) -> None:
     state = SiteState()
     for number in range(data.draw(st.integers(1, 40))):
         jobs = list(state.jobs.values())
@@ -98,8 +98,8 @@ def test_the_table_says_what_the_jobs_say(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_a_job_enters_before_another_one(data: st.DataObject) -> None:
-    """Whether or not rows are dead, or half of them have been moved."""
+def test_job_enters_before_a_given_job(data: st.DataObject) -> None:
+    """With and without dead rows, and while half of the rows have been moved."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "MOVED_ROWS", 2)
         patch.setattr(table, "_MIN_ROWS", 4)
@@ -132,7 +132,7 @@ def test_table_matches_engine_after_all_events_and_restart() -> None:
     assert len(engine.context.state.table.keys) <= 2 * max(len(engine.context.state), 64)
 
 
-def test_rows_and_names_of_jobs_that_left_are_given_back() -> None:
+def test_rows_and_names_of_departed_jobs_are_reused() -> None:
     state = SiteState()
     kept = Job("kept", 0, 0.0, user="ada")
     state.enter(kept)
@@ -146,7 +146,7 @@ def test_rows_and_names_of_jobs_that_left_are_given_back() -> None:
     assert state.table.columns().user.max() <= 1
 
 
-def test_what_is_read_is_the_table_itself() -> None:
+def test_columns_are_views_of_the_table() -> None:
     state = SiteState()
     job = Job("1", 0, 0.0, cpus=4)
     state.enter(job)
@@ -171,7 +171,7 @@ def test_job_with_own_pending_reason_is_barred() -> None:
     assert not columns.barred[0]
 
 
-def test_a_job_is_expected_to_run_no_longer_than_it_may() -> None:
+def test_expected_run_time_is_limited_by_the_walltime() -> None:
     state = SiteState()
     for number, (walltime, run_s, expected) in enumerate(
         [(None, None, 3600.0), (60.0, None, 60.0), (60.0, 90.0, 60.0), (None, 90.0, 90.0), (0.0, 0.0, 0.0)]

@@ -1,4 +1,4 @@
-"""Several methods mixed into one, in the engine: from the first job on, across a restart, and for considered jobs."""
+"""The blend of several methods in an engine: from the first job on, across restarts, for considered jobs."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -36,7 +36,7 @@ def blend_of(engine: Engine) -> Blend:
 
 
 def steady(jobs: int, wait_s: float, gap_s: float = 1000.0) -> list[AnyEvent]:
-    """Jobs that each wait so long."""
+    """Return jobs that each wait `wait_s`."""
     events: list[AnyEvent] = [capacity(100)]
     for number in range(jobs):
         at, job = gap_s * number, str(number)
@@ -103,31 +103,31 @@ def test_jobs_of_a_burst_move_the_bounds_only_so_far(
     before = learnt.shift[0] + learnt.shift[1]
     for number in range(40):
         engine.apply(submit(f"b{number}", 50_000.0 + number / 10, cpus=4, walltime=600.0))
-    for number in range(4):  # they still queue: beyond all their bounds, of which each event takes some
+    for number in range(4):  # still queued, beyond all bounds; each event processes a part of these
         engine.apply(submit(f"later{number}", 60_000.0 + number, cpus=4, walltime=600.0))
     moved = (learnt.shift[0] + learnt.shift[1] - before)[-1]
     assert at_least < moved < at_most
     state, changes = engine.checkpoint()
     again = Engine.load(state, changes.started, changes.runs, BLEND, changes.rows)
-    for event in (start(f"b{number}", 70_000.0 + number) for number in range(40)):  # now their waits are known
+    for event in (start(f"b{number}", 70_000.0 + number) for number in range(40)):  # now their waits are observed
         assert again.apply(event) == engine.apply(event)
     assert blend_of(again).save() == blend_of(engine).save()
     assert (learnt.shift[0] + learnt.shift[1] - before)[-1] > moved + (0.3 if far < 1.0 else -0.01)
 
 
-def test_jobs_that_start_at_once_are_said_to() -> None:
+def test_blend_predicts_immediate_starts() -> None:
     engine = engine_after(*steady(60, 3.0), settings=BLEND)
     said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
     assert said.predicted_wait_s == pytest.approx(3.0, abs=1.0)
     assert isinstance(said.p_immediate_start, float) and said.p_immediate_start > 0.9
 
 
-def test_a_probability_does_not_contradict_the_bounds() -> None:
+def test_immediate_probability_is_consistent_with_the_bounds() -> None:
     bounds = np.array([0.0, 10.0, 100.0, 1000.0])
     assert [consistent(p, bounds) for p in (0.2, 0.7, 0.99)] == [0.5, 0.7, 0.9]
 
 
-def test_considered_jobs_get_the_number_that_submitted_ones_get() -> None:
+def test_considered_job_gets_the_estimate_of_a_submitted_job() -> None:
     engine = Engine("s", BLEND)
     asked = 0
     for event in workload(1):
@@ -155,16 +155,16 @@ def test_compared_wait_is_at_least_the_simulated_schedule() -> None:
     assert told.cautious_wait_s == schedule.wait_s > known_s
 
 
-def test_asking_changes_nothing() -> None:
+def test_considered_jobs_do_not_change_the_blend() -> None:
     engine = engine_after(*steady(30, 700.0), submit("queued", 40_000.0), settings=BLEND)
-    engine.take_changes()  # a checkpoint tells which runs were forgotten since the one before
+    engine.take_changes()  # a checkpoint lists the runs forgotten since the previous one
     before, _ = engine.checkpoint()
     list(consider(engine, [Job("", 0, 40_100.0, cpus=4)]))
     blend_of(engine).starts(engine.context, 50_000.0)
     assert engine.checkpoint()[0] == before
 
 
-def test_it_goes_on_after_a_restart_as_if_nothing_had_happened() -> None:
+def test_blend_continues_equally_after_a_restart() -> None:
     events = workload(2)
     for cut in range(50, len(events), 97):
         whole, first = Engine("s", BLEND), Engine("s", BLEND)
@@ -181,7 +181,7 @@ def test_pending_job_past_its_bounds_counts_as_exceeding() -> None:
     waiting = [submit(f"w{number}", 60_000.0 + number, cpus=4, walltime=600.0) for number in range(200)]
     engine = engine_after(*steady(60, 60.0), *waiting, settings=BLEND)
     bounds = []
-    for number, at in enumerate((60_300.0, *range(90_000, 90_012))):  # each takes some of what is known by then
+    for number, at in enumerate((60_300.0, *range(90_000, 90_012))):  # each event processes a part of the observations
         said = engine.apply(submit(f"x{number}", at, cpus=4, walltime=600.0))[0]  # re-estimates follow it
         assert isinstance(said, Prediction) and said.bounds is not None
         bounds.append(said.bounds)
@@ -198,7 +198,7 @@ def test_job_cancelled_past_its_bounds_counts_as_exceeding() -> None:
     assert (shifts[1] == shifts[0]).all() and (shifts[0] > before).any()
 
 
-def test_a_cancelled_job_counts_as_if_it_had_started() -> None:
+def test_cancelled_job_counts_like_a_start() -> None:
     events = steady(80, 500.0)
     started = engine_after(*events, settings=BLEND)
     withdrawn = engine_after(
@@ -224,7 +224,7 @@ def test_reestimate_of_pending_job_uses_its_elapsed_wait() -> None:
     assert job.phase is Phase.QUEUED
 
 
-def test_a_queue_longer_than_any_is_told_and_counted() -> None:
+def test_queue_longer_than_in_training_is_reported_and_counted() -> None:
     engine = engine_after(*steady(150, 300.0), settings=BLEND)
     usual = predicted(engine, submit("usual", 150_000.0, cpus=4, walltime=600.0))
     assert usual.degraded is None and engine.scores.degraded == {"blend": 0}
@@ -242,7 +242,7 @@ def test_a_queue_longer_than_any_is_told_and_counted() -> None:
     assert again.scores.degraded == engine.scores.degraded
 
 
-def test_forests_go_by_what_the_order_simulates() -> None:
+def test_forests_use_the_simulated_wait_as_feature() -> None:
     events = [capacity(100), submit("whole", 0.0, cpus=100, walltime=3600.0), start("whole", 0.0)]
     engine, asked = engine_after(*events, settings=BLEND), Job("", 0, 600.0, cpus=4, walltime=600.0)
     [told] = blend_of(engine)._order.what_ifs([asked], engine.context)
@@ -254,7 +254,7 @@ def test_forests_go_by_what_the_order_simulates() -> None:
     assert simulated == pytest.approx([0.0, np.log2(1.0 + told.wait_s)], rel=1e-3)
 
 
-def test_what_an_expert_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blend_reports_degraded_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Blend().degraded is None
     monkeypatch.setattr(Boosted, "degraded", "its model is lost")
     assert Blend().degraded == "its model is lost"
@@ -272,7 +272,7 @@ CALLS: dict[str, Callable[[Blend, Job, SiteContext], object]] = {
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_an_expert_that_has_a_hook_is_called(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expert_hook_is_called_if_defined(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called = list[object]()
     heard = property(called.append) if hook == "degraded" else lambda expert, *_: called.append(expert)
     monkeypatch.setattr(Qespera, hook, heard)
@@ -283,7 +283,7 @@ def test_an_expert_that_has_a_hook_is_called(hook: str, monkeypatch: pytest.Monk
 
 
 class _Inner(WaitMethod):
-    """A method with rows of its own."""
+    """A method with its own rows."""
 
     name = "inner"
 
@@ -296,7 +296,7 @@ class _Inner(WaitMethod):
 
 
 class _Outer(_Inner):
-    """A method that is made of it."""
+    """A method that contains it."""
 
     name = "outer"
 
@@ -312,7 +312,7 @@ class _Outer(_Inner):
         return self._inner.predict(job, context)
 
 
-def test_the_rows_of_what_a_method_is_made_of_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nested_method_rows_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "outer", _Outer)
     settings = EngineSettings(method="outer", shadows=(), bounds="", what_if_method="outer")
     engine = engine_after(submit("1"), submit("2", 1.0), settings=settings)

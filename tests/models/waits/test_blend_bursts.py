@@ -1,7 +1,7 @@
 """The guard over generated workloads: bursts, storms of cancellations, a user who fills the machine, outages.
 
-Experts are drawn, not run: in each episode each errs by a factor of its own, which all jobs of the episode share, as
-jobs of a burst do that are told the same. So thousands of jobs can be mixed and guarded within a second.
+Estimates of the experts are drawn, not computed: in each episode each expert has its own error factor, which all jobs
+of the episode share, as the jobs of a burst do. So thousands of jobs can be mixed and guarded within a second.
 """
 
 from collections import deque
@@ -25,9 +25,7 @@ KINDS = ["calm", "calm", "calm", "burst", "storm", "week", "outage", "doubles"]
 
 
 class Told(NamedTuple):
-    """One job: when it is submitted, how long it waits, whose it is, what the experts say (but the trivial), and in
-    which episode.
-    """
+    """One job: submit time, wait, user, the estimates of the experts (without the baselines), and its episode."""
 
     submit: float
     wait_s: float
@@ -37,7 +35,7 @@ class Told(NamedTuple):
 
 
 def episode(kind: str, begin: float, level_s: float, number: int, dice: np.random.Generator) -> list[Told]:
-    """Jobs of one kind of episode, from `begin` on."""
+    """Return the jobs of one episode of this kind from `begin` on."""
     spread = np.exp(dice.normal(0.0, [0.3, 0.3, 0.3, 0.3]))
     if kind == "calm":
         jobs = int(dice.integers(300, 1500))
@@ -46,7 +44,7 @@ def episode(kind: str, begin: float, level_s: float, number: int, dice: np.rando
     else:
         jobs = int(10 ** dice.uniform(1.0, 4.0))
         submits, users = begin + np.sort(dice.uniform(0.0, 600.0, jobs)), np.full(jobs, number)
-        spread = np.exp(dice.normal(0.0, [2.0, 0.7, 1.0, 1.5]))  # nobody has met it
+        spread = np.exp(dice.normal(0.0, [2.0, 0.7, 1.0, 1.5]))  # an error of a new kind
         waits = level_s + dice.uniform(0.0, 20.0) * np.arange(jobs)
     if kind == "storm":  # withdrawn soon
         waits = dice.uniform(60.0, 1200.0, jobs)
@@ -60,13 +58,13 @@ def episode(kind: str, begin: float, level_s: float, number: int, dice: np.rando
 
 
 def workload(seed: int, jobs: int = 12_000) -> Iterator[Told]:
-    """Episodes one after another, some beside others, in the order of submission."""
+    """Return episodes in sequence, some overlapping, in the order of submission."""
     dice, begin, level_s, found = np.random.default_rng(seed), 0.0, 2 * HOUR, list[Told]()
     for number in count():
         if len(found) >= jobs:
             break
         kind = str(dice.choice(KINDS)) if number > 1 else "calm"
-        if kind == "doubles":  # the machine
+        if kind == "doubles":  # the machine doubles
             level_s = max(level_s / 2.0, HOUR / 2.0)
             continue
         found += episode(kind, begin, level_s, number, dice)
@@ -75,7 +73,7 @@ def workload(seed: int, jobs: int = 12_000) -> Iterator[Told]:
 
 
 class Errors(NamedTuple):
-    """Of each job, in the order of submission, seconds."""
+    """Errors of each job in seconds, in the order of submission."""
 
     guarded: np.ndarray
     mixture: np.ndarray
@@ -85,17 +83,17 @@ class Errors(NamedTuple):
     episode: np.ndarray
 
     def by_episode(self, of: np.ndarray) -> float:
-        """The mean over episodes, each of which counts once."""
+        """Return the mean over episodes with equal weights."""
         _, places = np.unique(self.episode, return_inverse=True)
         return float((np.bincount(places, of) / np.bincount(places)).mean())
 
     def stretches(self, of: np.ndarray) -> np.ndarray:
-        """Means over stretches of 2000 jobs; the first is left out, where everybody learns."""
+        """Return means over stretches of 2000 jobs without the first, which is for training."""
         return of[STRETCH : len(of) // STRETCH * STRETCH].reshape(-1, STRETCH).mean(axis=1)
 
 
 def run(jobs: Iterator[Told]) -> Errors:
-    """Mix and guard what the experts say, and learn as the jobs leave."""
+    """Mix and guard the experts' estimates, and train as the jobs leave."""
     quantiles = Quantiles(EXPERTS, [1.0] * len(EXPERTS), schedules=("order",))
     guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
     recent, queued, leaving, rows, longest_s = deque([0.0], maxlen=1000), dict[int, int](), [], [], 0.0
@@ -121,7 +119,7 @@ def run(jobs: Iterator[Told]) -> Errors:
 
 
 @pytest.mark.parametrize("seed", [14, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 3, 16))])
-def test_no_stretch_is_much_worse_than_the_better_trivial_rule(seed: int) -> None:
+def test_guarded_error_is_near_better_baseline_in_all_stretches(seed: int) -> None:
     errors = run(workload(seed, 8000))
     trivial = np.minimum(errors.stretches(errors.zero), errors.stretches(errors.recent))
     assert (errors.stretches(errors.guarded) <= 1.15 * trivial).all()
@@ -131,7 +129,7 @@ def test_no_stretch_is_much_worse_than_the_better_trivial_rule(seed: int) -> Non
 
 
 def trap(burst: int) -> Iterator[Told]:
-    """The best expert of late says far too much of a burst of jobs that start soon."""
+    """Yield a burst of jobs that start soon, which the best recent expert overestimates by far."""
     dice = np.random.default_rng(5)
     for number in range(2000):
         wait_s = 2 * HOUR * dice.lognormal(0.0, 1.0)
@@ -143,6 +141,7 @@ def trap(burst: int) -> Iterator[Told]:
 
 def test_later_jobs_of_a_burst_learn_from_the_first() -> None:
     errors = run(trap(burst=4500))
-    first, last = errors.guarded[2000:3000].mean(), errors.guarded[-1000:].mean()  # the first start after 3000 more
+    # The first start comes after 3000 more jobs.
+    first, last = errors.guarded[2000:3000].mean(), errors.guarded[-1000:].mean()
     assert last < 0.05 * first
     assert first < errors.mixture[2000:3000].mean()

@@ -1,4 +1,4 @@
-"""Deadlines are taken once each, in their order, and so many at a time."""
+"""Deadlines are taken once each, in order, and in batches."""
 
 from math import nan
 
@@ -16,7 +16,7 @@ def all_of(times: list[float]) -> list[Deadline]:
 
 
 def times_of(deadlines: list[Deadline]) -> list[tuple[JobKey, list[float]]]:
-    """The jobs with their times, by place."""
+    """Return the jobs with their times by place."""
     return [(key, [nan, time]) for time, key, _ in deadlines]
 
 
@@ -25,11 +25,11 @@ def watch(watched: Deadlines, deadlines: list[Deadline]) -> None:
         watched.add(key, times)
 
 
-def test_after_a_silence_some_are_taken_at_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadlines_after_a_gap_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 3)
     watched = Deadlines(EVERY)
     watch(watched, all_of([1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0, 9.0]))
-    assert [time for time, _, _ in watched.take_due(8.0)] == [1.0, 2.0, 3.0]  # however many there are of one time
+    assert [time for time, _, _ in watched.take_due(8.0)] == [1.0, 2.0, 3.0]  # any number of equal times
     assert (watched.reached, watched.begin > 3.0) == ((3.0, ("3", 0), 1), True)
     assert [time for time, _, _ in watched.take_due(8.0)] == [3.0, 3.0, 4.0]
     assert watched.reached == (5.0, ("6", 0), 1)
@@ -37,7 +37,7 @@ def test_after_a_silence_some_are_taken_at_each_event(monkeypatch: pytest.Monkey
     assert watched.begin == 8.0
 
 
-def test_new_ones_of_a_time_that_is_half_taken_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadlines_of_a_time_already_taken_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
     watched = Deadlines(EVERY)
     watch(watched, all_of([3.0, 3.0]))
@@ -61,7 +61,7 @@ def test_restart_between_deadlines_processes_each_once(monkeypatch: pytest.Monke
     assert len(taken) == len(every)
 
 
-def test_those_of_jobs_that_have_left_take_no_share_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadlines_of_departed_jobs_do_not_count_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
     watched = Deadlines({("1", 0), ("3", 0)})
     watch(watched, all_of([1.0, 2.0, 3.0, 4.0]))

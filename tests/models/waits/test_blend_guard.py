@@ -1,4 +1,4 @@
-"""The estimate that is given: the mixture's or a plainer one, by the errors of the last week."""
+"""The guard selects the mixture or a simpler estimate by the errors of the last week."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 def guard() -> Guard:
-    """With zero and recent as the trivial rules, and three rivals, the last of two experts."""
+    """Return a guard with two baselines (zero, recent) and three rivals, the last of two experts."""
     return Guard([0, 1], {"a": [2], "b": [3], "c": [4, 5]}, 3)
 
 
@@ -56,7 +56,7 @@ def test_few_jobs_at_new_site_do_not_replace_the_mixture() -> None:
     assert one.choose(HOUR, experts).weights[MIXTURE] > 0.9
 
 
-def test_the_two_best_are_those_of_late() -> None:
+def test_guard_uses_the_two_best_recent_experts() -> None:
     one, experts = guard(), medians(0.0, 0.0, 1.0, 2.0, 30.0, 30.0)
     choices_left(one, one.choose(HOUR, experts).waits_s, experts, 0.0, HOUR, 0.0, 1.0)
     assert one.choose(HOUR, medians(0.0, 0.0, 4.0, 6.0, 90.0, 90.0)).waits_s[TWO_BEST] == 5 * HOUR
@@ -64,13 +64,13 @@ def test_the_two_best_are_those_of_late() -> None:
 
 def test_estimate_far_above_longest_wait_needs_the_schedule() -> None:
     one, experts = guard(), medians(0.0, 0.0, 90.0, np.nan, 90.0, 90.0)
-    choices_exceeded(one, one.choose(HOUR, experts).waits_s, experts, 0.0, 2 * HOUR, 1.0)  # it still queues
+    choices_exceeded(one, one.choose(HOUR, experts).waits_s, experts, 0.0, 2 * HOUR, 1.0)  # still queued
     assert one.choose(90 * HOUR, experts).wait_s == pytest.approx(5 * HOUR)
     experts[3] = 80 * HOUR
     assert one.choose(90 * HOUR, experts).waits_s[MIXTURE] == 80 * HOUR
 
 
-def test_a_job_that_still_queues_tells_what_its_end_would() -> None:
+def test_exceeded_choices_of_queued_job_count_like_its_end() -> None:
     one, other, experts = guard(), guard(), medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0)
     choices_s = one.choose(4 * HOUR, experts).waits_s
     choices_exceeded(one, choices_s, experts, 0.0, 3 * HOUR, 0.5)
@@ -79,10 +79,10 @@ def test_a_job_that_still_queues_tells_what_its_end_would() -> None:
     choices_left(one, choices_s, experts, 8 * HOUR, 9 * HOUR, 0.0, 0.5)
     choices_left(other, choices_s, experts, 0.0, 9 * HOUR, 0.0, 0.5)
     weights = [each.choose(4 * HOUR, experts).weights for each in (one, other)]
-    np.testing.assert_allclose(*weights, rtol=1e-2)  # but for what has faded
+    np.testing.assert_allclose(*weights, rtol=1e-2)  # except for the decay
 
 
-def test_it_goes_on_after_a_restart() -> None:
+def test_guard_continues_equally_after_a_restart() -> None:
     one, again = guard(), guard()
     for at, wait_s in ((5.0, 700.0), (3.0, 20.0), (900_000.0, 4000.0)):
         experts = medians(0.0, 1.0, 2.0, 3.0, np.nan, 5.0)
@@ -100,7 +100,7 @@ def test_jobs_of_a_user_that_queue_together_count_as_one() -> None:
     assert evidence(job, Engine("other", BLEND).context) == 1.0
 
 
-def test_what_the_estimate_falls_back_on_is_said() -> None:
+def test_guarded_prediction_names_the_fallback_in_its_reason() -> None:
     engine = Engine("s", BLEND)
     records = [record for event in workload(5, jobs=300) for record in engine.apply(event)]
     said = next(one for one in records if isinstance(one, Prediction) and "; guarded by " in one.reason)

@@ -1,4 +1,4 @@
-"""The mixture of the experts' quantiles, its shifts, and the probability to start at once."""
+"""The mixture of the experts' quantiles, its shifts, and the probability of an immediate start."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ read = reader(QuantilesState, "what was learnt")
 
 
 def told(*medians: float) -> np.ndarray:
-    """What experts say who know the median alone."""
+    """Return estimates of experts that predict a median only."""
     waits = np.full((QUANTILES, len(medians)), np.nan)
     waits[MEDIAN] = medians
     return waits
@@ -32,7 +32,7 @@ def become_known(quantiles: Quantiles, said: MixtureSnapshot, wait_s: float) -> 
     bounds_left(quantiles, said, wait_s, False, np.ones(2 * QUANTILES, np.bool_))
 
 
-def test_an_expert_that_is_always_right_wins() -> None:
+def test_expert_that_is_always_right_gets_most_weight() -> None:
     quantiles, chance = Quantiles(["right", "wrong", "zero"], [1.0] * 3), np.random.default_rng(1)
     for wait in chance.lognormal(8.0, 2.0, 400):
         said = quantiles.mix(told(wait, chance.lognormal(8.0, 2.0), 0.0))
@@ -41,7 +41,7 @@ def test_an_expert_that_is_always_right_wins() -> None:
     assert quantiles.mix(told(5000.0, 90.0, 0.0)).bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
 
 
-def test_a_change_of_the_best_expert_is_followed() -> None:
+def test_weights_follow_a_change_of_the_best_expert() -> None:
     quantiles, chance = Quantiles(["first", "second"], [1.0] * 2), np.random.default_rng(2)
     errors: list[float] = []
     for number, wait in enumerate(chance.lognormal(8.0, 1.0, 6000)):
@@ -53,7 +53,7 @@ def test_a_change_of_the_best_expert_is_followed() -> None:
     assert np.mean(errors[4000:4500]) < 2 * np.mean(errors[2500:3000]) < 0.4
 
 
-def test_the_kept_expert_has_its_share_until_it_does_harm() -> None:
+def test_schedule_expert_keeps_its_share_until_it_does_harm() -> None:
     quantiles, chance = Quantiles(["good", "kept"], [1.0] * 2, schedules=["kept"]), np.random.default_rng(5)
     errors: list[float] = []
     for number, wait in enumerate(chance.lognormal(8.0, 1.0, 3000)):
@@ -71,7 +71,7 @@ def test_the_kept_expert_has_its_share_until_it_does_harm() -> None:
     assert again.schedule_share == 0.0
 
 
-def test_the_kept_expert_counts_though_the_weights_have_left_it() -> None:
+def test_schedule_expert_counts_even_with_low_weight() -> None:
     shares = []
     for kept in ([], ["b"]):
         quantiles, chance = Quantiles(["a", "b"], [1.0] * 2, kept), np.random.default_rng(6)
@@ -94,11 +94,11 @@ def test_mixture_is_close_to_the_best_expert_in_hindsight() -> None:
     assert losses[:, 4].mean() < 1.02 * losses[:, :4].mean(axis=0).min()
 
 
-def test_the_bounds_hold_as_often_as_they_should_under_drift() -> None:
+def test_bounds_have_stated_coverage_under_drift() -> None:
     quantiles, chance = Quantiles(["old"], [1.0]), np.random.default_rng(4)
     held = np.zeros((12_000, QUANTILES), np.bool_)
     for number in range(len(held)):
-        level = 6.0 + 2.0 * np.sin(number / 1500.0)  # which the expert does not see
+        level = 6.0 + 2.0 * np.sin(number / 1500.0)  # the expert does not follow this
         wait = chance.lognormal(level, 0.5 + number / 8000.0)
         said = quantiles.mix(told(400.0))
         assert np.all(np.diff(said.bounds) >= 0.0) and said.bounds[0] >= 0.0
@@ -109,11 +109,11 @@ def test_the_bounds_hold_as_often_as_they_should_under_drift() -> None:
         assert tenth.mean(axis=0) == pytest.approx(PROBABILITIES, abs=0.1)
 
 
-def test_the_bounds_hold_in_bursts_and_outside_of_them() -> None:
+def test_bounds_have_stated_coverage_in_and_outside_of_bursts() -> None:
     quantiles, chance = Quantiles(["expert"], [1.0]), np.random.default_rng(8)
     held: dict[float, list[float]] = {1.0: [], 0.01: []}
     for number in range(400):
-        for weight, jobs, spread in ((1.0, 60, 0.3), (0.01, 60, 2.0)):  # the jobs of a burst all wait alike
+        for weight, jobs, spread in ((1.0, 60, 0.3), (0.01, 60, 2.0)):  # the jobs of a burst have the same wait
             factor = chance.lognormal(0.0, spread) if weight < 1.0 else chance.lognormal(0.0, spread, jobs)
             waits_s = np.full(jobs, 3600.0 * factor)
             burst = [quantiles.mix(told(3600.0), weight=weight) for _ in range(jobs)]
@@ -129,7 +129,7 @@ def test_burst_that_starts_immediately_keeps_earlier_deficits() -> None:
     quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
 
     def bound_after(wait_s: float) -> float:
-        """The bound of the last of 500 jobs, once as many were told one after another and all waited so long."""
+        """Return the bound of the last of 500 jobs after a burst of 500 jobs with equal waits."""
         burst = [quantiles.mix(said_s, weight=1.0 / (1.0 + before)) for before in range(500)]
         for said in burst:
             bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
@@ -143,7 +143,7 @@ def test_burst_that_starts_immediately_keeps_earlier_deficits() -> None:
 
 
 BURST = 0.01
-"""The weight of a job with a hundred of its user before it."""
+"""The weight of a job after a hundred jobs of its user."""
 
 
 def test_long_waiting_bursts_widen_the_bounds_of_the_next() -> None:
@@ -154,7 +154,7 @@ def test_long_waiting_bursts_widen_the_bounds_of_the_next() -> None:
         assert bound_exceeded(quantiles, said, 2) or quantiles.bound_now(said, 2) is not None
     bounds = quantiles.mix(said_s, weight=BURST).bounds
     assert 1.8 * before[2] < bounds[2] < 9.0 * before[2]
-    assert quantiles.mix(said_s).bounds[2] == pytest.approx(calm[2], rel=0.2)  # they say nothing of other jobs
+    assert quantiles.mix(said_s).bounds[2] == pytest.approx(calm[2], rel=0.2)  # other jobs are not affected
 
 
 def test_user_of_underestimated_bursts_gets_wider_bounds() -> None:
@@ -162,17 +162,17 @@ def test_user_of_underestimated_bursts_gets_wider_bounds() -> None:
     for user, wait_s in (("late", 36_000.0), ("soon", 60.0)) * 3:
         for said in [quantiles.mix(said_s, weight=BURST, user=user) for _ in range(100)]:
             if wait_s > said.bounds[2]:
-                bound_exceeded(quantiles, said, 2, user)  # it still queues
+                bound_exceeded(quantiles, said, 2, user)  # still queued
             else:
                 bounds_left(quantiles, said, wait_s, True, np.arange(2 * QUANTILES) == 2, user=user)
     late, soon, new = (quantiles.mix(said_s, weight=BURST, user=user).bounds for user in ("late", "soon", "new"))
     assert late[2] > 1.5 * new[2] > 1.5 * soon[2]
     assert new[3] < late[3] < late[2] * 1.5
     alone = [quantiles.mix(said_s, user=user).bounds.tolist() for user in ("late", "soon", "new")]
-    assert alone[0] == alone[1] == alone[2]  # of a job that is in no burst, that says nothing
+    assert alone[0] == alone[1] == alone[2]  # jobs outside of bursts are not affected
 
 
-def test_what_is_known_of_users_is_kept_of_those_that_came_last() -> None:
+def test_user_deficits_are_kept_for_the_most_recent_users() -> None:
     quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
     said = quantiles.mix(said_s, weight=BURST)
     for number in range(USERS + 2):
@@ -185,7 +185,7 @@ def test_what_is_known_of_users_is_kept_of_those_that_came_last() -> None:
 
 def test_burst_bounds_keep_coverage_with_overconfident_experts() -> None:
     quantiles, chance, held = Quantiles(["expert"], [1.0]), np.random.default_rng(6), []
-    for number in range(300):  # a burst of a hundred jobs of a new user, all told before one has left
+    for number in range(300):  # a burst of a hundred jobs of a new user, all predicted before one leaves
         burst = [quantiles.mix(told(30.0), weight=BURST, user=str(number)) for _ in range(100)]
         wait_s = chance.lognormal(3.0, 3.0)
         for said in burst:
@@ -199,7 +199,7 @@ def test_zero_bound_grows_by_burst_deficit_until_covered() -> None:
     for _ in range(500):
         count(deficits, counted, of_user, NO_QUEUE, BURST, 2, 0.0, False)
     assert seconds(adjusted_bound(0.0, 2, deficits, float(of_user[0, 2]))) > 200.0
-    for _ in range(4500):  # so that nine of ten have held
+    for _ in range(4500):  # so that nine of ten are covered
         count(deficits, counted, of_user, NO_QUEUE, BURST, 2, 0.0, True)
     assert adjusted_bound(0.0, 2, deficits, float(of_user[0, 2])) == pytest.approx(0.0, abs=1e-6)
     assert not NO_QUEUE.any()
@@ -216,11 +216,11 @@ def test_bounds_of_each_queue_keep_coverage_if_one_waits_longer() -> None:
     assert np.mean(held[usual]) == pytest.approx(0.9, abs=0.02)
     assert np.mean(held[slow][200:]) == pytest.approx(0.9, abs=0.04)
     burst = [quantiles.mix(told(3600.0), weight=BURST, queue=queue).bounds[2] for queue in (slow, usual, new)]
-    assert burst[0] == burst[1] == burst[2]  # of a burst's job, that says nothing
+    assert burst[0] == burst[1] == burst[2]  # jobs of a burst are not affected
 
 
 def held_after(quiet: int) -> float:
-    """The share of a queue's next jobs whose bound of 0.9 holds, after so many that did not wait."""
+    """Return the coverage of the 0.9 bound of a queue's next jobs after `quiet` jobs without a wait."""
     held, everything = list[bool](), np.ones(2 * QUANTILES, np.bool_)
     for seed in range(20):
         quantiles, chance = Quantiles(["expert"], [1.0]), np.random.default_rng(seed)
@@ -237,7 +237,7 @@ def test_bounds_of_a_queue_keep_coverage_after_idle_time() -> None:
     assert held_after(1500) == pytest.approx(held_after(0), abs=0.05)
 
 
-def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
+def test_exceeded_bound_counts_once_per_job() -> None:
     counted = []
     for told_before in (True, False):
         quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
@@ -251,28 +251,28 @@ def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
     assert counted[0] == counted[1] == (pytest.approx((0.04 * 1000 + 0.9 * 300) / 1300, rel=0.15), 300)
 
 
-def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:
+def test_shift_by_jobs_with_equal_predictions_is_limited() -> None:
     quantiles, wait_s = Quantiles(["zero"], [1.0]), 30_000.0
     burst = [quantiles.mix(told(0.0)) for _ in range(2000)]
-    for said in burst:  # all queue beyond what they were told
+    for said in burst:  # all still queue beyond their predictions
         for place in range(len(said.marks)):
             bound_exceeded(quantiles, said, place)
     low_s, middle_s, *high_s = quantiles.mix(told(0.0)).bounds
     assert 10.0 < low_s <= middle_s < 60.0 and all(10.0 < bound_s < 600.0 for bound_s in high_s)
-    for said in burst:  # as they leave, they tell how long they waited
+    for said in burst:  # each reports its wait when it leaves
         now_s = quantiles.bound_now(said, MEDIAN)
         assert now_s is not None
         bounds_left(quantiles, said, wait_s, False, np.arange(2 * QUANTILES) == MEDIAN)
     assert quantiles.mix(told(0.0)).bounds[MEDIAN] == pytest.approx(wait_s, rel=0.05)
 
 
-def test_a_bound_that_has_moved_little_is_judged_as_it_was_told() -> None:
+def test_bound_now_is_missing_without_a_shift() -> None:
     quantiles = Quantiles(["zero"], [1.0])
     said = quantiles.mix(told(0.0))
     assert [quantiles.bound_now(said, place) for place in range(len(said.marks))] == [None] * len(said.marks)
 
 
-def test_a_bound_of_nothing_that_holds_goes_no_lower() -> None:
+def test_bound_of_zero_that_holds_is_not_lowered() -> None:
     quantiles = Quantiles(["zero"], [1.0])
     for _ in range(500):
         become_known(quantiles, quantiles.mix(told(0.0)), 0.0)
@@ -294,7 +294,7 @@ def test_expert_without_estimate_is_omitted_and_joins_later() -> None:
     assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
 
 
-def test_what_was_said_can_be_stored() -> None:
+def test_mixture_snapshot_round_trips() -> None:
     quantiles = Quantiles(["a", "b"], [1.0] * 2)
     said = quantiles.mix(told(100.0, np.nan))
     back = MixtureSnapshot.decode(said.encode(), quantiles.experts)
@@ -303,7 +303,7 @@ def test_what_was_said_can_be_stored() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_what_was_learnt_is_kept() -> None:
+def test_quantiles_state_round_trips() -> None:
     quantiles, chance = Quantiles(["a", "b"], [1.0] * 2), np.random.default_rng(5)
     for wait in chance.lognormal(7.0, 1.0, 200):
         become_known(quantiles, quantiles.mix(told(wait, 10.0)), wait)
@@ -314,7 +314,7 @@ def test_what_was_learnt_is_kept() -> None:
     assert len(encode(quantiles.state)) < 10_000
 
 
-def test_the_probability_to_start_at_once_is_calibrated() -> None:
+def test_immediate_start_probability_is_calibrated() -> None:
     at_once, chance = ImmediateStartModel(2), np.random.default_rng(6)
     said, truth = np.zeros(8000), np.zeros(8000, np.bool_)
     for number in range(len(said)):
@@ -348,7 +348,7 @@ def test_remaining_wait_is_conditional_on_the_elapsed_wait() -> None:
     assert left(600.0, [0.0, 0.8], bounds_s) == pytest.approx([600.0, 7200.0])
 
 
-def test_a_distribution_without_width_has_a_tail() -> None:
+def test_distribution_without_width_has_a_tail() -> None:
     assert left(100.0, [0.5], [0.0] * QUANTILES)[0] > 100.0
 
 

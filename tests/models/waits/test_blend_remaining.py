@@ -1,4 +1,4 @@
-"""The blend estimates queued jobs from the present state of the site, and everything that reads it agrees."""
+"""The blend estimates queued jobs from the present state of the site, and all answers agree."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -25,7 +25,7 @@ BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if_method="bl
 
 
 def busy_days(seed: int, jobs: int = 260) -> Iterator[AnyEvent]:
-    """A site of one server of 16 CPUs for which jobs queue for hours; some are cancelled, and nodes come and go."""
+    """Return a site of one server with 16 CPUs where jobs queue for hours, some are cancelled, and nodes change."""
     dice = np.random.default_rng(seed)
     yield capacity(16, 0.0)
     events, free_at, now = list[AnyEvent](), 0.0, 100.0
@@ -51,7 +51,7 @@ def blend_of(engine: Engine) -> Blend:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_answer_about_a_queued_job_agrees_at_any_moment(seed: int) -> None:
+def test_answers_about_queued_jobs_agree_at_any_time(seed: int) -> None:
     engine, asked = Engine("s", BLEND), 0
     for number, event in enumerate(busy_days(seed)):
         for record in engine.apply(event):
@@ -67,7 +67,7 @@ def test_every_answer_about_a_queued_job_agrees_at_any_moment(seed: int) -> None
 
 
 def _answers_agree(engine: Engine, now: float) -> int:
-    """Compare what is said of each queued job; return how many there were."""
+    """Compare the answers about each queued job; return the number of jobs."""
     context, count = engine.context, 0
     starts = dict(
         zip(context.state.table.visible_rows().rows.tolist(), engine.methods.starts(context, now), strict=True)
@@ -108,7 +108,7 @@ def test_forests_take_over_once_enough_landmarks_are_known() -> None:
     assert np.isfinite(last["estimates_s"][FORESTS])
 
 
-def test_site_history_trains_forests_and_publishes_nothing() -> None:
+def test_historical_jobs_train_forests_without_predictions() -> None:
     engine, records = Engine("s", BLEND), []
     for event in as_history(list(busy_days(4))):
         records += engine.apply(event)
@@ -121,7 +121,7 @@ def test_unsound_landmarks_are_rejected_when_a_site_is_restored() -> None:
     landmarks = blend_of(engine)._remaining._landmarks
     key = next(key for key in landmarks if len(landmarks.get(key) or b"") > 100)
     value = landmarks.get(key) or b""
-    for unsound in (value + b"x", b"", value[:20] + b"\xff" + value[21:]):  # the last is of an age class that is none
+    for unsound in (value + b"x", b"", value[:20] + b"\xff" + value[21:]):  # the last has an invalid age class
         with pytest.raises(ValueError, match="landmark"):
             landmarks.restore(key, msgspec.msgpack.encode(unsound))
     landmarks.restore(key, msgspec.msgpack.encode(value))
@@ -179,7 +179,7 @@ def test_first_bounds_in_force_count_for_calibration() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 3, AGES - 1])
-def test_bounds_cover_what_they_should_after_calibration(number: int) -> None:
+def test_calibrated_bounds_have_stated_coverage(number: int) -> None:
     dice, calibration, covered = np.random.default_rng(number), Calibration(), np.zeros(len(BOUNDS))
     told = np.array([[10.0, 600.0, 900.0, 1000.0]])  # far too narrow
     for turn in range(4000):

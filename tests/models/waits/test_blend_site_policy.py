@@ -1,4 +1,4 @@
-"""A site's own policy, where it is one that can be simulated, takes the place of the learnt order."""
+"""A simulated scheduling policy replaces the learned order if it is closer to the site's."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ BLEND = EngineSettings(method="blend", shadows=("order", "policy"), bounds="")
 
 
 def after(policy: str, jobs: int = 1500, seed: int = 5) -> tuple[Engine, Blend]:
-    """An engine that has seen a site of 64 CPUs that runs this policy."""
+    """Return an engine after jobs at a site of 64 CPUs with this policy."""
     engine = Engine("alder", BLEND)
     for event in run_changing(generate(seed, jobs, cpus=64, load=0.9), 64, "alder", policy):
         engine.apply(event)
@@ -37,7 +37,7 @@ def test_policy_is_simulated_if_closer_than_learned_order() -> None:
 
 
 @pytest.mark.long
-def test_elsewhere_it_says_nothing_and_few_jobs_are_tried() -> None:
+def test_site_policy_that_is_not_closer_returns_no_estimate() -> None:
     engine, method = after("multifactor", seed=6)
     assert not method.site_policy.is_nearer
     job = Job("", 0, engine.time, cpus=8)
@@ -74,7 +74,7 @@ def test_site_is_well_simulated_while_schedule_is_near_mixture() -> None:
 
 
 @pytest.mark.long
-def test_it_follows_a_change_of_policy() -> None:
+def test_site_policy_follows_a_change_of_policy() -> None:
     jobs = generate(5, 1500, cpus=64, load=0.9)
     engine, method = Engine("alder", EngineSettings(method="blend", shadows=(), bounds="")), Blend()
     before = set()
@@ -88,7 +88,7 @@ def test_it_follows_a_change_of_policy() -> None:
     assert (method.site_policy.is_nearer, method.site_policy.best.name) == (True, "lwf")
 
 
-def test_it_is_saved_with_the_blend() -> None:
+def test_site_policy_is_saved_with_the_blend() -> None:
     _, method = after("fcfs", 600)
     again = Blend()
     again.load(method.save())

@@ -1,4 +1,4 @@
-"""The blend where a site tells its topology: by the simulated schedule alone, as far as that can be right."""
+"""At a site with a topology the blend uses the simulated schedule only, as far as it is exact."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 
 
 def told(event: AnyEvent) -> AnyEvent:
-    """The event of a site of CPUs, as of one that also says that they are those of one partition."""
+    """Add one partition with all CPUs to a capacity event."""
     if not isinstance(event, Capacity):
         return event
     pools, partitions = (
@@ -37,7 +37,7 @@ def blend_of(engine: Engine) -> Blend:
 def test_known_run_times_make_schedule_the_only_median(run_s: float, is_alone: bool) -> None:
     engine = Engine("s", EngineSettings(method="blend", shadows=(), runtimes="walltime"))
     engine.apply(told(Capacity(site="s", time=0.0, cpus=64)))
-    for number in range(MIN_STARTED_JOBS + 10):  # none has to wait, and so it was simulated
+    for number in range(MIN_STARTED_JOBS + 10):  # none has to wait, so each is simulated
         at, job = 2 * HOUR_S * number, str(number)
         for event in (submit(job, at, cpus=8, walltime=HOUR_S), start(job, at), end(job, at + run_s)):
             engine.apply(event)
@@ -53,7 +53,7 @@ def test_known_run_times_make_schedule_the_only_median(run_s: float, is_alone: b
 
 
 @pytest.mark.long
-def test_no_policy_is_asked_or_tried() -> None:
+def test_site_policy_is_not_used_with_a_topology() -> None:
     engine = Engine("alder", EngineSettings(method="blend", shadows=(), bounds=""))
     for event in run(generate(5, 600, cpus=64, load=0.9), 64, "alder", "fcfs"):
         engine.apply(told(event))

@@ -6,7 +6,7 @@ from sklearn.cluster import DBSCAN
 
 from models.waits.dbscan import NOISE, dbscan, outliers
 
-# Eighths are exact in binary, so that a distance of just eps is the same for both.
+# Eighths are exact in binary, so a distance of exactly eps is equal for both.
 coordinate = st.integers(0, 40).map(lambda eighths: eighths / 8.0)
 
 
@@ -38,20 +38,20 @@ def _compare(plane: np.ndarray, eps: float, min_pts: int) -> None:
     assert np.array_equal(ours == NOISE, theirs.labels_ == NOISE)
     assert np.array_equal(outliers(plane[:, 0].copy(), plane[:, 1].copy(), eps, min_pts), ours == NOISE)
     assert ours.max() == theirs.labels_.max()
-    # The same core points together: one of our numbers to one of theirs, both ways.
+    # The core points have the same clusters: a one-to-one mapping of labels.
     pairs = set(zip(ours[core].tolist(), theirs.labels_[core].tolist(), strict=True))
     assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
-    # A border point is in the cluster of a core point near it.
+    # A border point is in the cluster of a nearby core point.
     for point in np.flatnonzero(~core & (ours != NOISE)):
         near = core & (((plane - plane[point]) ** 2).sum(axis=1) <= eps * eps)
         assert ours[point] in ours[near]
 
 
-def test_no_points() -> None:
+def test_dbscan_of_empty_input_is_empty() -> None:
     assert len(dbscan(np.empty(0), np.empty(0), 0.1, 3)) == 0
     assert len(outliers(np.empty(0), np.empty(0), 0.1, 3)) == 0
 
 
-def test_one_point_alone_is_noise_unless_one_is_enough() -> None:
+def test_dbscan_single_point_is_noise_unless_min_pts_is_one() -> None:
     assert dbscan(np.zeros(1), np.zeros(1), 0.1, 2).tolist() == [NOISE]
     assert dbscan(np.zeros(1), np.zeros(1), 0.1, 1).tolist() == [0]

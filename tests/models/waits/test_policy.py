@@ -1,4 +1,4 @@
-"""The policy that a site has is found out from its waits."""
+"""The policy method finds the policy of a site from its waits."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ def method(engine: Engine) -> Policy:
 
 
 @pytest.mark.parametrize("policy", ["easy", "lwf", "fcfs"])
-def test_it_answers_as_the_sites_policy_does(policy: str) -> None:
+def test_policy_method_selects_the_policy_of_the_site(policy: str) -> None:
     engine = Engine("alder", SETTINGS)
     for event in workload(policy):
         engine.apply(event)
@@ -39,7 +39,7 @@ def test_configured_policy_beats_the_usual_one_where_it_applies() -> None:
     assert ours < 0.7 * usual
 
 
-def test_until_enough_is_known_the_first_answers() -> None:
+def test_policy_method_without_history_uses_the_first_policy() -> None:
     engine = Engine("alder", SETTINGS)
     for number in range(MIN_TRIED_JOBS - 1):
         engine.apply(Submit(site="alder", time=float(number), job=str(number), cpus=1, walltime=60.0))
@@ -48,7 +48,7 @@ def test_until_enough_is_known_the_first_answers() -> None:
     assert all(name in ("easy", "conservative", "lwf", "fcfs") for name in (kind.name for kind in POLICIES))
 
 
-def test_of_so_many_submissions_one_is_tried() -> None:
+def test_policy_method_tries_one_of_several_submissions() -> None:
     engine = Engine("alder", msgspec.structs.replace(SETTINGS, parameters={"policy": {"every": 10}}))
     tried = submits = 0
     for event in workload("easy", 400):
@@ -59,7 +59,7 @@ def test_of_so_many_submissions_one_is_tried() -> None:
     assert FIRST_TRIED_JOBS + (submits - 2 * FIRST_TRIED_JOBS) // 20 <= tried <= submits // 2
 
 
-def test_a_site_with_very_many_jobs_is_not_tried() -> None:
+def test_policy_method_skips_sites_with_too_many_live_jobs() -> None:
     engine = Engine("alder", SETTINGS)
     engine.apply(Capacity(site="alder", time=0.0, cpus=1))
     for number in range(MAX_LIVE_JOBS + 5):

@@ -17,7 +17,7 @@ from models.waits.qespera import MIN_HISTORY_JOBS, PAPER, Qespera, QesperaParame
 
 
 def columns_of(rows: list[list[float]]) -> Floats:
-    """Features by column, as the history keeps them."""
+    """Return features by column, as stored in the history."""
     columns = np.ascontiguousarray(np.array(rows, dtype=float).T)
     columns.flags.writeable = False
     return columns
@@ -32,7 +32,7 @@ def read_only(values: list[float] | Floats) -> Floats:
 def ask(
     waits: Floats, distance: Floats, parameters: QesperaParameters = PAPER, slope: float = 0.0
 ) -> tuple[float, str, int]:
-    """Algorithm 1 on given distances; the one feature that varies is `slope` times the wait, and the target's is -1."""
+    """Run algorithm 1 on given distances; the feature that varies is `slope` times the wait, and -1 for the target."""
     columns = columns_of([[0.0, slope * wait] for wait in waits])
     found = predict(np.array([0.0, -1.0]), columns, read_only(waits), distance, parameters)
     assert found is not None
@@ -43,12 +43,12 @@ def test_distance_by_hand() -> None:
     columns = columns_of([[4, 10, 0], [8, 20, 0], [4, 30, 0]])
     target = np.array([4.0, 40.0, 7.0])
     low, high = columns.min(axis=1), columns.max(axis=1)
-    # The range includes the target: 10 to 40. A size is the same or not. The third feature weighs nothing.
+    # The range includes the target: 10 to 40. A size is equal or not. The third feature has zero weight.
     found = distances(target, columns, columns.shape[1], np.array([0.5, 0.25, 0.0]), low, high)
     np.testing.assert_allclose(found, [0.25 / 0.75, (0.5 + 0.25 * 20 / 30) / 0.75, 0.25 * (10 / 30) / 0.75])
 
 
-def test_without_any_correlation_all_features_weigh_the_same() -> None:
+def test_features_without_correlation_have_equal_weights() -> None:
     columns = columns_of([[1, 0], [2, 1]])
     found = distances(
         np.array([1.0, 0.0]), columns, columns.shape[1], np.zeros(2), np.array([1.0, 0.0]), np.array([2.0, 1.0])
@@ -70,7 +70,7 @@ def test_distances_are_within_0_and_1(rows: list[list[float]], target: list[floa
     assert (found >= 0).all() and (found <= 1 + 1e-9).all()
 
 
-def test_a_dense_cluster_is_asked_for_its_mean() -> None:
+def test_dense_cluster_predicts_its_mean() -> None:
     near = np.linspace(0.001, 0.04, 60)
     far = np.linspace(0.5, 0.9, 60)
     waits = np.concatenate((np.linspace(990, 1010, 60), np.linspace(0, 90_000, 60)))
@@ -80,7 +80,7 @@ def test_a_dense_cluster_is_asked_for_its_mean() -> None:
     assert wait == pytest.approx(1000, abs=1)
 
 
-def test_of_equally_quiet_windows_the_nearer_is_taken() -> None:
+def test_nearer_of_equally_quiet_windows_is_used() -> None:
     waits = np.array([100.0] * 30 + [5000.0] * 30)
     distance = np.array([0.01] * 30 + [0.12] * 30)
     assert ask(waits, distance, PAPER._replace(nearest=50.0)) == (pytest.approx(100.0), "sdm", 30)
@@ -100,7 +100,7 @@ def test_nested_windows_hold_all_that_is_nearer() -> None:
     assert ask(waits, distance, nested._replace(nested=False))[1] != "sdm"
 
 
-def test_the_middle_is_a_median_or_a_mean() -> None:
+def test_middle_parameter_selects_a_quantile_or_the_mean() -> None:
     waits = np.array([0.0] * 12 + [1000.0] * 9 + [20_000.0] * 30)
     distance = np.array([0.001] * 21 + [0.9] * 30)
     near = QesperaParameters(eps=0.1)
@@ -109,7 +109,7 @@ def test_the_middle_is_a_median_or_a_mean() -> None:
     assert ask(waits, distance, near._replace(average=True))[0] == pytest.approx(9000 / 21)
 
 
-def test_far_from_all_history_the_regression_is_asked() -> None:
+def test_distant_history_selects_the_regression() -> None:
     waits = np.linspace(1000, 2000, 50)
     columns = columns_of([[0.0, wait / 2] for wait in waits])
     distance = np.full(50, 0.7)
@@ -119,7 +119,7 @@ def test_far_from_all_history_the_regression_is_asked() -> None:
 
 
 @pytest.mark.parametrize("slope", [1.0, -1.0])
-def test_what_no_wait_can_be_falls_to_the_weighted_average(slope: float) -> None:
+def test_impossible_regression_falls_back_to_weighted_average(slope: float) -> None:
     waits = np.linspace(1000, 2000, 50)
     distance = np.linspace(0.6, 0.8, 50)
     columns = columns_of([[0.0, wait] for wait in waits])
@@ -129,7 +129,7 @@ def test_what_no_wait_can_be_falls_to_the_weighted_average(slope: float) -> None
     assert found.wait_s == pytest.approx(waits[:5].mean(), rel=0.01)
 
 
-def test_noise_beside_small_clusters_is_no_structure() -> None:
+def test_noise_next_to_small_clusters_is_no_structure() -> None:
     spread = np.linspace(0, 100_000, 12)
     waits = np.concatenate((spread, np.zeros(6)))
     distance = np.concatenate((np.linspace(0.01, 0.2, 12), np.full(6, 0.9)))
@@ -139,7 +139,7 @@ def test_noise_beside_small_clusters_is_no_structure() -> None:
     assert found is not None and found.model == "ridge"
 
 
-def test_nothing_is_said_without_history() -> None:
+def test_qespera_without_history_returns_no_estimate() -> None:
     short = MIN_HISTORY_JOBS - 1
     assert predict(np.zeros(2), columns_of([[0.0, 0.0]] * short), np.zeros(short), np.zeros(short), PAPER) is None
     job = Job(id="1", attempt=0, submit=0.0, features=np.zeros(COUNT))
@@ -148,7 +148,7 @@ def test_nothing_is_said_without_history() -> None:
 
 
 @given(data=st.data())
-def test_an_answer_is_within_the_waits_ever_seen_or_zero(data: st.DataObject) -> None:
+def test_prediction_is_within_the_observed_waits_or_zero(data: st.DataObject) -> None:
     count = data.draw(st.integers(MIN_HISTORY_JOBS, 60))
     value = st.sampled_from([0.0, 1.0, 60.0, 3600.0, 86_400.0, 1e6])
     rows = data.draw(st.lists(st.lists(value, min_size=4, max_size=4), min_size=count, max_size=count))
@@ -163,7 +163,7 @@ def test_an_answer_is_within_the_waits_ever_seen_or_zero(data: st.DataObject) ->
         assert found.jobs >= 1
 
 
-def test_the_order_of_the_ring_changes_nothing() -> None:
+def test_prediction_does_not_depend_on_the_order_of_history() -> None:
     random = np.random.default_rng(3)
     distance, waits = random.random(300) * 0.4, random.exponential(3000, 300)
     order = random.permutation(300)
@@ -171,11 +171,11 @@ def test_the_order_of_the_ring_changes_nothing() -> None:
     assert ask(waits, distance, QesperaParameters())[0] == ask(waits[order], distance[order], QesperaParameters())[0]
 
 
-def test_in_the_engine_a_job_waits_as_those_like_it_did() -> None:
+def test_qespera_in_engine_predicts_the_wait_of_similar_jobs() -> None:
     engine = Engine("site", EngineSettings(method="qespera", shadows=(), history=64))
     said = []
     for number in range(60):
-        # Small jobs start at once, large ones after an hour.
+        # Small jobs start immediately, large ones after an hour.
         time, cpus = number * 10_000.0, 64 if number % 2 else 1
         submit = Submit(site="site", time=time, job=str(number), user="ada", cpus=cpus, walltime=600.0 * cpus)
         said += [record for record in engine.apply(submit) if isinstance(record, Prediction)]

@@ -24,7 +24,7 @@ def rows(jobs: Jobs) -> list[Row]:
 
 
 def live(cpus: int, running: Sequence[tuple[float, ...]], queued: Sequence[tuple[float, ...]]) -> Live:
-    """Jobs as (cpus, run_s), or (cpus, run_s, planned_s) where these differ."""
+    """Return jobs from (cpus, run_s), or (cpus, run_s, planned_s) if these differ."""
 
     def full(jobs: Sequence[tuple[float, ...]]) -> Jobs:
         return columns([(int(job[0]), job[1], job[-1]) for job in jobs])
@@ -37,7 +37,7 @@ def starts(policy: str, state: Live) -> list[float]:
     return found
 
 
-# By hand. Where several jobs could start at once, what is asked is which of them the policy takes.
+# Manual schedules. If several jobs can start now, the policy determines which of them start.
 
 BLOCKED_BY_THE_HEAD = live(4, [(3, 10)], [(4, 10), (1, 10), (1, 15), (2, 5)])
 LONG_AND_SMALL_AT_THE_END = live(4, [(2, 10)], [(3, 10), (4, 10), (1, 25)])
@@ -56,20 +56,20 @@ LEAST_PLANNED = live(2, [(2, 3)], [(2, 5, 9), (1, 8), (2, 4), (1, 8)])
         ("fcfs", LONG_AND_SMALL_AT_THE_END, [10, 20, 30]),
         ("easy", LONG_AND_SMALL_AT_THE_END, [10, 25, 0]),  # it delays the second, not the head
         ("conservative", LONG_AND_SMALL_AT_THE_END, [10, 20, 30]),
-        # The second starts because the head is not expected before 20; then the head could start at 5, but for it
-        # (Smith, Taylor and Foster 1999, section 3, on why true run times do not give true waits).
+        # The second starts because the head is expected at 20; without it the head could start at 5
+        # (Smith, Taylor and Foster 1999, section 3: actual run times do not give actual waits).
         ("easy", ENDS_EARLY, [10, 0, 20]),
         ("conservative", ENDS_EARLY, [10, 0, 20]),
         ("fcfs", ENDS_EARLY, [5, 15, 15]),
         *((policy, NOTHING_RUNS, [0, 0, 10]) for policy in POLICIES),
-        ("lwf", LEAST_PLANNED, [23, 3, 11, 15]),  # three of work 8, as they came, and one of 18
+        ("lwf", LEAST_PLANNED, [23, 3, 11, 15]),  # three of work 8 in order of submission, and one of 18
     ],
 )
-def test_by_hand(policy: str, state: Live, expected: list[float]) -> None:
+def test_policy_starts_equal_manual_schedule(policy: str, state: Live, expected: list[float]) -> None:
     assert starts(policy, state) == expected
 
 
-# In general.
+# Properties.
 
 
 @st.composite
@@ -91,7 +91,7 @@ def states(draw: st.DrawFn, as_planned: bool = False) -> Live:
 
 
 class Reference:
-    """A scheduler in the plainest words: second by second, and what is free in each second counted anew."""
+    """Reference scheduler: second by second, with the free CPUs recounted in each second."""
 
     def __init__(self, state: Live, choose: "Callable[[Reference], Sequence[int]]") -> None:
         self.cpus = state.cpus
@@ -110,12 +110,12 @@ class Reference:
             self.now += 1
 
     def free(self, second: int, planned: Sequence[Row]) -> int:
-        """CPUs free in that second by the plan; `planned` are (cpus, start, end) of jobs still to start."""
+        """Return the planned free CPUs in that second; `planned` are (cpus, start, end) of jobs still to start."""
         used = sum(cpus for cpus, _, limit in self.held if limit > second)
         return self.cpus - used - sum(cpus for cpus, start, end in planned if start <= second < end)
 
     def earliest(self, number: int, planned: Sequence[Row] = ()) -> int:
-        """When the job can start by the plan."""
+        """Return the planned start of the job."""
         cpus, _, planned_s = self.jobs[number]
         start = self.now
         while any(self.free(start + second, planned) < cpus for second in range(int(planned_s))):
@@ -123,7 +123,7 @@ class Reference:
         return start
 
     def in_turn(self, queue: Sequence[int]) -> list[int]:
-        """The first jobs, as far as they fit."""
+        """Return the first jobs, as far as they fit."""
         chosen: list[int] = []
         free = self.cpus - sum(cpus for cpus, _, _ in self.held)
         for number in queue:
@@ -177,13 +177,13 @@ CHOICES: dict[str, Callable[[Reference], Sequence[int]]] = {
 
 @each
 @given(state=states())
-def test_as_a_plain_scheduler_does(policy: str, state: Live) -> None:
+def test_policy_starts_equal_the_reference_scheduler(policy: str, state: Live) -> None:
     reference = Reference(state, CHOICES[policy])
     assert starts(policy, state) == [reference.starts[number] for number in range(len(state.queued.cpus))]
 
 
 def most_used(state: Live, begins: Floats) -> int:
-    """The most CPUs in use at any time, jobs that end making room first."""
+    """Return the maximum number of CPUs in use; jobs that end release theirs first."""
     changes = [(0.0, 1, int(cpus)) for cpus in state.running.cpus]
     changes += [(end, 0, -int(cpus)) for cpus, end in zip(state.running.cpus, state.running.run_s, strict=True)]
     for cpus, begin, run_s in zip(state.queued.cpus, begins, state.queued.run_s, strict=True):
@@ -209,8 +209,8 @@ def test_never_are_there_more_processors_than_there_are(policy: str, state: Live
 
 
 @each
-def test_nor_where_the_queue_is_long(policy: str) -> None:
-    """Conservative backfilling comes to the end of its steps here."""
+def test_long_queue_does_not_exceed_the_cpus(policy: str) -> None:
+    """Conservative backfilling reaches its step limit here."""
     state = busy(1, running=300, queued=300, cpus=1200)
     begins = POLICIES[policy](state, True)
     assert np.isfinite(begins).all()
@@ -219,7 +219,7 @@ def test_nor_where_the_queue_is_long(policy: str) -> None:
 
 @each
 @given(state=states())
-def test_the_last_job_is_all_that_has_to_be_followed(policy: str, state: Live) -> None:
+def test_last_job_start_is_equal_without_other_starts(policy: str, state: Live) -> None:
     before = [array.copy() for jobs in (state.running, state.queued) for array in jobs]
     assert POLICIES[policy](state, False)[-1] == POLICIES[policy](state, True)[-1]
     after = [array for jobs in (state.running, state.queued) for array in jobs]
@@ -280,17 +280,17 @@ def test_openings_hold_where_the_queue_is_long() -> None:
 
 
 @each
-def test_a_job_that_never_fits_never_starts(policy: str) -> None:
+def test_job_that_never_fits_never_starts(policy: str) -> None:
     assert starts(policy, live(4, [(3, 10)], [(5, 10)])) == [np.inf]
 
 
 @each
-def test_more_may_run_than_there_are_processors(policy: str) -> None:
-    """A site that has lost some."""
+def test_running_jobs_can_exceed_the_cpus(policy: str) -> None:
+    """A site that has lost CPUs."""
     assert starts(policy, live(4, [(3, 10), (3, 20)], [(2, 10), (3, 10)])) == [20, 30]
 
 
 @each
-def test_an_empty_site(policy: str) -> None:
+def test_empty_site_starts_jobs_immediately(policy: str) -> None:
     assert starts(policy, live(4, [], [])) == []
     assert starts(policy, live(4, [], [(4, 10)])) == [0]

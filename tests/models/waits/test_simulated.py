@@ -32,7 +32,7 @@ each = pytest.mark.parametrize("name", NAMES)
 
 
 class Told(RunMethod):
-    """Knows how long jobs run."""
+    """Return the actual run times of jobs."""
 
     name = "told"
 
@@ -43,7 +43,7 @@ class Told(RunMethod):
         return RunEstimate(self.run_s.get(job.id), "told")
 
 
-# On simulated sites.
+# Simulated sites.
 
 CPUS = 64
 
@@ -54,7 +54,7 @@ def tell(jobs: Iterable[SimulatedJob], patch: pytest.MonkeyPatch) -> None:
 
 
 def outcomes(events: Iterable[AnyEvent], name: str, runtimes: str = "told") -> Iterator[Outcome]:
-    """What became of the jobs, as they start."""
+    """Yield the outcomes of the jobs at their starts."""
     engine = Engine("a", EngineSettings(method=name, shadows=(), bounds="", runtimes=runtimes))
     for event in events:
         for record in engine.apply(event):
@@ -63,7 +63,7 @@ def outcomes(events: Iterable[AnyEvent], name: str, runtimes: str = "told") -> I
 
 
 def relative_error(found: Iterable[Outcome]) -> float:
-    """The mean error as a share of the mean wait."""
+    """Return the mean error as a share of the mean wait."""
     errors, waits = np.array([(abs(outcome.error_s), outcome.actual_wait_s) for outcome in found]).T
     assert waits.mean() > 600.0
     return float(errors.mean() / waits.mean())
@@ -96,7 +96,7 @@ def test_conservative_with_known_run_times_matches_as_well(
 def test_otherwise_jobs_that_come_later_make_an_error(
     name: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the paper's table 4: large under LWF, small under backfilling."""
+    """As in table 4 of the paper: large under LWF, small under backfilling."""
     jobs = generate(2, 600, CPUS, 0.7, impatient=0.0)
     tell(jobs, monkeypatch)
     events = list(run(jobs, CPUS, "a", name))
@@ -107,7 +107,7 @@ def test_otherwise_jobs_that_come_later_make_an_error(
 
 
 @each
-def test_an_engine_that_was_restored_goes_on_the_same(name: str) -> None:
+def test_restored_engine_continues_equally(name: str) -> None:
     events = list(run(generate(3, 300, CPUS, 0.8), CPUS, "a", "easy"))
     settings = EngineSettings(method=name, shadows=(), bounds="")
     engine = Engine("a", settings)
@@ -133,7 +133,7 @@ def method_of(engine: Engine) -> Simulated:
     return method
 
 
-# On sites of a few jobs.
+# Sites of a few jobs.
 
 NOW = 10_000.0
 
@@ -159,7 +159,7 @@ def wait(where: SiteContext, job: Job, method: Simulated | None = None) -> float
 
 
 @each
-def test_each_is_registered(name: str) -> None:
+def test_simulated_methods_are_registered(name: str) -> None:
     method = method_named(name, {"plans": "predicted"})
     assert type(method) is METHODS[name] and isinstance(method, Simulated)
     assert (method.name, method.plans) == (name, "predicted")
@@ -168,33 +168,33 @@ def test_each_is_registered(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("fcfs", 28.0), ("lwf", 10.0), ("easy", 0.0), ("conservative", 28.0)])
-def test_each_goes_by_its_policy(name: str, expected: float) -> None:
-    """Of four CPUs two are free: three are wanted for 8 s, then four for 10 s, and now one for 25 s."""
+def test_simulated_wait_depends_on_the_policy(name: str, expected: float) -> None:
+    """Two of four CPUs are free; queued: three CPUs for 8 s, four for 10 s, and now one for 25 s."""
     where = site(4, running(1, 2, 10.0), make(2, 3, 8.0), make(3, 4, 10.0))
     estimate = method_named(name).predict(make(9, 1, 25.0), where)
     assert estimate.wait_s == expected
     assert estimate.reason == f"{name}: 1 running and 2 queued jobs, run times by told"
 
 
-def test_backfilling_plans_with_walltimes_unless_told_otherwise() -> None:
+def test_backfill_plans_with_walltimes_by_default() -> None:
     where = site(4, running(1, 3, 10.0, walltime=50.0), make(2, 4, 10.0))
     job = make(9, 1, 20.0, walltime=40.0)
     for kind in (SimulatedEasy, SimulatedConservative):
-        assert wait(where, job, kind()) == 0.0  # it will be done before the other's walltime is over
+        assert wait(where, job, kind()) == 0.0  # it ends before the walltime of the other
         assert wait(where, job, kind(plans="predicted")) == 20.0
 
 
-def test_no_wait_is_told_where_the_job_cannot_run() -> None:
+def test_job_that_cannot_run_has_no_estimate() -> None:
     method = SimulatedFcfs()
     assert method.predict(make(9, 5), site(4)).reason == "larger than the site: 5 of 4 CPUs"
     assert method.predict(make(9, 5), site(0)).reason == "size of the site unknown"
     assert wait(site(4), make(9, 5)) is wait(site(0), make(9, 5)) is None
     seen = site(0, running(1, 4, 10.0))
     seen.see_cpus(0.0)
-    assert wait(seen, make(9, 4, 1.0)) == 10.0  # four CPUs have been seen in use
+    assert wait(seen, make(9, 4, 1.0)) == 10.0  # the observed maximum is four CPUs
 
 
-def test_jobs_that_cannot_start_are_left_out() -> None:
+def test_jobs_that_cannot_start_are_excluded() -> None:
     held = make(2, 4, 100.0, phase=Phase.HELD)
     too_large = make(3, 5, 100.0)
     not_yet = make(4, 4, 100.0, eligible=NOW + 5.0)
@@ -204,7 +204,7 @@ def test_jobs_that_cannot_start_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(("eligible", "expected"), [(None, 50.0), (NOW + 20.0, 30.0), (NOW + 80.0, 0.0)])
-def test_a_wait_begins_when_the_job_is_eligible(eligible: float | None, expected: float) -> None:
+def test_wait_begins_when_the_job_is_eligible(eligible: float | None, expected: float) -> None:
     assert wait(site(4, running(1, 4, 50.0)), make(9, 4, 1.0, eligible=eligible)) == expected
 
 
@@ -220,7 +220,9 @@ def test_a_wait_begins_when_the_job_is_eligible(eligible: float | None, expected
         (0.0, 80.0, MIN_REMAINING_S),
     ],
 )
-def test_how_long_a_job_is_taken_to_run(run_s: float | None, walltime: float | None, expected: float) -> None:
+def test_run_time_is_prediction_or_walltime_or_default(
+    run_s: float | None, walltime: float | None, expected: float
+) -> None:
     assert wait(site(4, make(1, 4, run_s, walltime=walltime)), make(9, 4, 1.0)) == expected
     assert wait(site(4, running(1, 4, run_s, walltime=walltime)), make(9, 4, 1.0)) == expected
 
@@ -229,7 +231,7 @@ def test_how_long_a_job_is_taken_to_run(run_s: float | None, walltime: float | N
     ("anew", "walltime", "expected"),
     [
         (300.0, None, 200.0),
-        (None, None, 100.0),  # for as long again
+        (None, None, 100.0),  # double the elapsed time
         (100.0, None, 100.0),
         (None, 150.0, 50.0),
         (300.0, 150.0, 50.0),
@@ -237,14 +239,16 @@ def test_how_long_a_job_is_taken_to_run(run_s: float | None, walltime: float | N
         (300.0, 90.0, MIN_REMAINING_S),
     ],
 )
-def test_a_job_that_runs_longer_than_expected(anew: float | None, walltime: float | None, expected: float) -> None:
+def test_overrunning_job_is_predicted_again_within_its_walltime(
+    anew: float | None, walltime: float | None, expected: float
+) -> None:
     runtimes = Told({} if anew is None else {"1": anew})
     where = site(4, running(1, 4, 60.0, start=NOW - 100.0, walltime=walltime), runtimes=runtimes)
     assert wait(where, make(9, 4, 1.0)) == expected
 
 
 class Counted(Told):
-    """Is asked as rarely as can be."""
+    """Count the queries, which must be as few as possible."""
 
     def __init__(self) -> None:
         super().__init__({"1": 300.0})
@@ -255,7 +259,7 @@ class Counted(Told):
         return super().predict(job, runs, elapsed_s)
 
 
-def test_is_predicted_anew_once_and_again_when_that_is_over() -> None:
+def test_overrunning_job_is_predicted_again_after_each_estimate() -> None:
     runtimes, method = Counted(), SimulatedFcfs()
     where = site(4, running(1, 4, 60.0, start=NOW), runtimes=runtimes)
     waits = [wait(where, make(9, 4, 1.0, submit=NOW + after), method) for after in (0, 59, 100, 200, 299, 310, 600)]
@@ -276,7 +280,7 @@ def test_reestimates_survive_a_restart_but_not_the_job() -> None:
 
 
 @each
-def test_asking_what_if_changes_nothing(name: str) -> None:
+def test_considered_job_does_not_change_the_state(name: str) -> None:
     method = method_named(name)
     assert isinstance(method, Simulated)
     queued: Sequence[Job] = [make(number, number % 3 + 1, 30.0 * number, walltime=1000.0) for number in range(2, 8)]

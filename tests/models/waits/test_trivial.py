@@ -24,7 +24,7 @@ def site_after(waits: list[float], size: int = 6000) -> SiteContext:
 
 
 def upper_median(waits: list[float]) -> float:
-    """As the referee's trivial rule takes it."""
+    """Compute the baseline's value as the referee does."""
     return sorted(waits)[len(waits) // 2]
 
 
@@ -33,14 +33,14 @@ def test_zero_is_always_zero(waits: list[float]) -> None:
     assert Zero().predict(JOB, site_after(waits)) == Estimate(0.0, "always zero")
 
 
-def test_the_median_of_nothing_is_no_estimate() -> None:
+def test_median_without_history_returns_no_estimate() -> None:
     assert Median().predict(JOB, site_after([])) == Estimate(None, "no history")
 
 
 @pytest.mark.parametrize(
     ("waits", "median"), [([7.0], 7.0), ([1.0, 9.0], 9.0), ([9.0, 0.0, 5.0], 5.0), ([4.0, 1.0, 3.0, 2.0], 3.0)]
 )
-def test_the_median_is_the_upper_one(waits: list[float], median: float) -> None:
+def test_median_is_the_upper_median(waits: list[float], median: float) -> None:
     estimate = Median().predict(JOB, site_after(waits))
     assert (estimate.wait_s, estimate.bounds) == (median, None)
     assert estimate.reason == f"median of the last {len(waits)} jobs to start"
@@ -48,7 +48,7 @@ def test_the_median_is_the_upper_one(waits: list[float], median: float) -> None:
 
 @pytest.mark.parametrize("size", [500, 1000, 1024, 6000])
 @pytest.mark.parametrize("count", [999, 1000, 1001, 1500, 2600])
-def test_the_median_is_of_the_last_thousand_to_start(size: int, count: int) -> None:
+def test_median_uses_the_last_thousand_starts(size: int, count: int) -> None:
     dice = random.Random(count)
     waits = [dice.choice([0.0, dice.expovariate(1e-3) + number]) for number in range(count)]
     estimate = Median().predict(JOB, site_after(waits, size))
@@ -61,7 +61,7 @@ def test_predicting_leaves_the_history_as_it_was() -> None:
     assert site.history.waits.tolist() == [3.0, 1.0, 2.0]
 
 
-def test_the_trivial_rules_have_nothing_of_their_own_to_keep() -> None:
+def test_baselines_have_no_saved_state() -> None:
     for name in TRIVIAL:
         method = method_named(name)
         assert method.save() == b""

@@ -1,4 +1,4 @@
-"""What an area holds as time goes on, and what fits into it."""
+"""Resources of an area over time, and the jobs that fit."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ HOUR_S = 3600.0
 
 
 def layout(*reservations: Reservation, time: float = 0.0, **fields: object) -> Layout:
-    """One area of two pools: 10 nodes of 8 CPUs, and 2 with GPUs, one of them drained."""
+    """Build one area of two pools: 10 nodes of 8 CPUs, and 2 with GPUs, one of them drained."""
     usual = {
         "pools": [
             Pool(name="thin", nodes=10, cpus=8),
@@ -34,7 +34,7 @@ def submit(**fields: object) -> Job:
 
 
 def cpus(found: Layout, now: float) -> dict[float, list[float]]:
-    """The CPUs of each room, from each time on."""
+    """Return the CPUs of each node group from each time on."""
     begins, holds = found.timeline(now)
     return dict(zip(begins.tolist(), holds[:, :, 0].tolist(), strict=True))
 
@@ -56,7 +56,7 @@ def earliest(found: Layout, planned_s: float, now: float = 0.0, **fields: object
         ([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0]], [[9.0, 0.0]] * 3, [1 / 3, 1 / 3, 1 / 3]),
     ],
 )
-def test_a_job_fits_where_its_shares_sum_up_to_one(
+def test_fit_requires_shares_that_sum_up_to_one(
     free: list[list[float]], demand: list[list[float]], shares: list[float] | None
 ) -> None:
     found = np.zeros(len(free))
@@ -68,19 +68,19 @@ def test_a_job_fits_where_its_shares_sum_up_to_one(
 @pytest.mark.parametrize(
     ("free", "cpus", "parts", "shares"),
     [
-        ([8.0, 4.0], 4.0, 4, [0.0, 1.0]),  # the fullest that can hold it
-        ([3.0, 2.0, 8.0], 12.0, 12, [0.25, 1 / 12, 2 / 3]),  # those first that can hold most
-        ([4.0, 4.0, 4.0], 8.0, 8, [0.5, 0.5, 0.0]),  # of equal ones the first
+        ([8.0, 4.0], 4.0, 4, [0.0, 1.0]),  # the fullest group that can hold it
+        ([3.0, 2.0, 8.0], 12.0, 12, [0.25, 1 / 12, 2 / 3]),  # the groups that can hold most first
+        ([4.0, 4.0, 4.0], 8.0, 8, [0.5, 0.5, 0.0]),  # the first of equal groups
         ([3.0, 3.0], 4.0, 1, None),
         ([3.0, 3.0], 4.0, 2, [0.5, 0.5]),
         ([3.0, 1.0], 4.0, 2, None),
-        ([8.0, 8.0], 4.0, -2, [0.5, 0.5]),  # no two on one node
+        ([8.0, 8.0], 4.0, -2, [0.5, 0.5]),  # at most one part per node
         ([8.0, 1.0], 4.0, -2, None),
         ([8.0, 8.0], 4.0, 0, [1.0, 0.0]),
         ([3.0, 1.0], 4.0, 0, [0.75, 0.25]),
     ],
 )
-def test_a_job_of_parts_fits_where_each_has_a_room(
+def test_fit_parts_places_each_part_in_a_node_group(
     free: list[float], cpus: float, parts: int, shares: list[float] | None
 ) -> None:
     found, demand = np.zeros(len(free)), np.full((len(free), 1), cpus)
@@ -97,14 +97,14 @@ def test_a_job_of_parts_fits_where_each_has_a_room(
         ({"queue": "batch", "cpus": 9}, [9, 9]),
         ({"queue": "batch", "cpus": 9, "nodes": 2}, [-2, -2]),
         ({"queue": "batch", "cpus": 9, "exclusive": True}, [-2, -2]),
-        ({"queue": "batch", "cpus": 9, "tasks": 1}, [0, 0]),  # more than a node has: it is not told how it lies
+        ({"queue": "batch", "cpus": 9, "tasks": 1}, [0, 0]),  # more than a node has: its placement is not known
     ],
 )
 def test_parts_are_nodes_or_tasks_or_gpus_or_processors(asked: dict[str, object], parts: list[int]) -> None:
     assert layout().kind(request_of(submit(**asked))).parts.tolist() == parts
 
 
-def test_the_nodes_of_an_area_hold_what_its_pools_hold() -> None:
+def test_nodes_of_an_area_hold_the_resources_of_its_pools() -> None:
     found = layout(Reservation(name="some", start=100.0, end=200.0, pools=["thin"], nodes=4, users=["ada"]))
     assert found.nodes is not None and len(found.nodes.room) == 16
     by_pool, by_node = found.timeline(0.0), found.timeline(0.0, by_node=True)
@@ -118,12 +118,12 @@ def test_the_nodes_of_an_area_hold_what_its_pools_hold() -> None:
         )
 
 
-def test_an_area_of_many_nodes_is_not_looked_at_node_by_node() -> None:
+def test_area_of_many_nodes_is_not_simulated_by_node() -> None:
     assert layout(pools=[Pool(name="thin", nodes=64, cpus=8)], partitions=[]).nodes is not None
     assert layout(pools=[Pool(name="thin", nodes=65, cpus=8)], partitions=[]).nodes is None
 
 
-def test_what_jobs_of_a_kind_have_in_common() -> None:
+def test_kind_contains_the_common_request_of_its_jobs() -> None:
     kind = layout().kind(request_of(submit(queue="any", cpus=4, gpus=2)))
     assert kind.demand.tolist() == [[-1.0, -1.0, -1.0], [4.0, 2.0, 0.0]]
     assert (kind.partitions, kind.tier, kind.longest_s) == (("any",), 0, np.inf)
@@ -147,14 +147,14 @@ def test_nodes_are_there_but_those_that_are_down_or_reserved() -> None:
     assert cpus(found, 300.0) == {0.0: [80.0, 8.0, 0.0]}
 
 
-def test_nodes_that_are_said_to_be_reserved_are_counted_once() -> None:
+def test_reserved_nodes_are_counted_once() -> None:
     pools = [Pool(name="thin", nodes=10, cpus=8, reserved_nodes=5)]
     course = Reservation(name="course", start=0.0, end=200.0, nodes=4, maintenance=True)
     partitions = [Partition(name="batch", pools=["thin"])]
     assert cpus(layout(course, pools=pools, partitions=partitions), 0.0) == {0.0: [40.0], 200.0: [72.0]}
 
 
-def test_nothing_starts_that_would_run_into_a_maintenance() -> None:
+def test_jobs_overlapping_maintenance_start_after_it() -> None:
     day = Reservation(name="maintenance", start=10 * HOUR_S, end=20 * HOUR_S, maintenance=True)
     found = layout(day)
     assert earliest(found, 10 * HOUR_S) == 0.0
@@ -164,7 +164,7 @@ def test_nothing_starts_that_would_run_into_a_maintenance() -> None:
     assert earliest(found, 99 * HOUR_S, now=20 * HOUR_S) == 0.0
 
 
-def test_a_job_may_run_beside_a_reservation_of_some_nodes() -> None:
+def test_job_can_run_next_to_a_partial_reservation() -> None:
     some = Reservation(name="some", start=HOUR_S, end=2 * HOUR_S, pools=["thin"], nodes=4, accounts=["physics"])
     found = layout(some)
     assert earliest(found, 9 * HOUR_S, cpus=48) == 0.0

@@ -1,4 +1,4 @@
-"""What a capacity event says of pools and partitions, and what follows for a job."""
+"""Topology from a capacity event: pools, partitions and their effect on jobs."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 def capacity(**fields: object) -> Capacity:
-    """A site of four pools: `thin` and `fat` are shared by batch and debug, `gpu` and `old` by nobody."""
+    """Build four pools: batch and debug share `thin` and `fat`; `gpu` and `old` are not shared."""
     usual = {
         "pools": [
             Pool(name="thin", nodes=8, cpus=32, memory=64 * GIB),
@@ -42,7 +42,7 @@ def why_not(topology: Topology = TOPOLOGY, **fields: object) -> str | None:
     return cannot_run(topology, submit(**fields))
 
 
-def test_a_site_that_tells_no_pools_has_no_topology() -> None:
+def test_site_without_pools_has_no_topology() -> None:
     assert Topology.of(None) is None
     assert Topology.of(Capacity(site="s", time=0.0, cpus=64, partitions=[Partition(name="a", pools=["x"])])) is None
 
@@ -71,7 +71,7 @@ def test_partitions_that_share_by_way_of_a_third_are_one_area() -> None:
     assert topology.pools_of("between") == (0, 2)  # pool b is in no partition
 
 
-def test_without_partitions_all_pools_are_one_area() -> None:
+def test_topology_without_partitions_has_one_area() -> None:
     topology = Topology(capacity(partitions=[]))
     assert [area.pools for area in topology.areas] == [(0, 1, 2, 3)]
     assert topology.named(request_of(submit(queue="batch"))) == ("",)
@@ -88,11 +88,11 @@ def test_without_partitions_all_pools_are_one_area() -> None:
         ({}, ["batch"]),
     ],
 )
-def test_the_partitions_of_a_job(fields: dict[str, object], names: list[str]) -> None:
+def test_named_partitions_of_a_job_depend_on_its_request(fields: dict[str, object], names: list[str]) -> None:
     assert list(TOPOLOGY.named(request_of(submit(**fields)))) == names
 
 
-def test_job_without_partition_or_default_may_use_all() -> None:
+def test_job_without_partition_or_default_can_use_all_partitions() -> None:
     topology = Topology(capacity(partitions=[Partition(name="a", pools=["thin"]), Partition(name="b", pools=["gpu"])]))
     ask = request_of(submit())
     assert topology.named(ask) == ("a", "b")
@@ -100,7 +100,7 @@ def test_job_without_partition_or_default_may_use_all() -> None:
     assert [area.partitions for area in topology.areas_of(ask)] == [("a",), ("b",)]
 
 
-def test_what_a_job_takes() -> None:
+def test_demand_equals_requested_or_exclusive_resources() -> None:
     assert TOPOLOGY.demand(request_of(submit(cpus=4, gpus=2, memory=GIB)), 2).tolist() == [4.0, 2.0, GIB]
     assert TOPOLOGY.demand(request_of(submit(gpu_types={"a100": 3})), 2).tolist() == [1.0, 3.0, 0.0]
     whole = TOPOLOGY.demand(request_of(submit(cpus=1, nodes=2, exclusive=True)), 2)
@@ -108,7 +108,7 @@ def test_what_a_job_takes() -> None:
     assert TOPOLOGY.demand(request_of(submit(cpus=33, exclusive=True)), 0)[0] == 64.0
 
 
-def test_the_size_of_a_job_is_its_dominant_share_of_the_area() -> None:
+def test_size_in_area_is_the_dominant_share_of_the_job() -> None:
     gpu, batch = TOPOLOGY.areas[1], TOPOLOGY.areas[0]
     assert TOPOLOGY.size_in(request_of(submit(queue="gpu", cpus=2, gpus=8)), gpu) == 32
     assert TOPOLOGY.size_in(request_of(submit(queue="gpu", cpus=48, gpus=8)), gpu) == 48
@@ -152,11 +152,11 @@ def test_the_size_of_a_job_is_its_dominant_share_of_the_area() -> None:
         ({"queue": "nobody knows"}, None),
     ],
 )
-def test_why_a_job_cannot_run(fields: dict[str, object], reason: str | None) -> None:
+def test_cannot_run_returns_the_reason(fields: dict[str, object], reason: str | None) -> None:
     assert why_not(**fields) == reason
 
 
-def test_a_job_larger_than_a_limit_can_never_run() -> None:
+def test_job_larger_than_a_limit_cannot_run() -> None:
     limits = [
         Limit(per="user", partition="batch", cpus=64),
         Limit(per="account", name="physics", qos="high", gpus=4),
@@ -172,14 +172,14 @@ def test_a_job_larger_than_a_limit_can_never_run() -> None:
     assert why_not(topology, queue="debug") == "all jobs together may have no job running in debug"
 
 
-def test_a_reservation_is_for_those_whom_it_names() -> None:
+def test_reservation_accepts_only_its_users() -> None:
     topology = Topology(capacity(reservations=[Reservation(name="course", start=10.0, end=20.0, users=["ada"])]))
     assert why_not(topology, user="ada", reservation="course") is None
     assert why_not(topology, user="bob", reservation="course") == "not for reservation course"
     assert why_not(topology, user="bob") is None
 
 
-def test_whether_the_areas_are_as_before() -> None:
+def test_same_areas_is_false_if_pools_or_partitions_change() -> None:
     drained = capacity()
     pools = [Pool(name="thin", nodes=8, cpus=32, memory=64 * GIB, drained_nodes=3), *drained.pools[1:]]
     assert TOPOLOGY.same_areas(Topology(capacity(pools=pools)))
@@ -187,7 +187,7 @@ def test_whether_the_areas_are_as_before() -> None:
     assert not TOPOLOGY.same_areas(Topology(capacity(partitions=drained.partitions[1:])))
 
 
-def test_a_pool_that_tells_no_memory_has_enough() -> None:
+def test_pool_without_memory_has_unlimited_memory() -> None:
     topology = Topology(capacity(pools=[Pool(name="thin", nodes=1, cpus=8)], partitions=[]))
     assert topology.areas[0].memory is None
     assert why_not(topology, memory=1 << 50, nodes=1) is None

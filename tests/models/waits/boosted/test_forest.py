@@ -1,4 +1,4 @@
-"""Forests say what LightGBM says, to the last bit, also after they were stored."""
+"""Forest predictions equal those of LightGBM to the last bit, before and after storing."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def booster(features: Rows, target: Floats, quantile: float, parameters: Boostin
     share=st.sampled_from([0.5, 1.0]),
     bins=st.sampled_from([15, 255]),
 )
-def test_it_says_what_lightgbm_says(seed: int, rows: int, quantile: float, share: float, bins: int) -> None:
+def test_forest_predictions_equal_lightgbm(seed: int, rows: int, quantile: float, share: float, bins: int) -> None:
     features, target = data(seed, rows)
     parameters = Boosting(trees=12, leaves=7, leaf_rows=3, rows=share, features=share, bins=bins, seed=seed)
     forest = Forest.fit(features, target, quantile, parameters, names(features))
@@ -83,7 +83,7 @@ def test_targets_without_any_difference_give_one_value() -> None:
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_what_is_not_finite_is_refused(wrong: float) -> None:
+def test_fit_rejects_nonfinite_values(wrong: float) -> None:
     features, target = data(1, 50)
     target[7] = wrong
     with pytest.raises(ValueError, match="finite"):
@@ -100,7 +100,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
             Forest.fit(*wrong, 0.5, SMALL, names(features))
 
 
-def test_a_forest_of_other_features_or_no_forest_is_refused() -> None:
+def test_decode_rejects_other_features_and_invalid_bytes() -> None:
     features, target = data(1, 50)
     encoded = Forest.fit(features, target, 0.5, SMALL, names(features)).encode()
     with pytest.raises(ValueError, match="other features"):

@@ -1,4 +1,4 @@
-"""Forests from outside are decoded only if a kernel can walk them: it checks no index."""
+"""A forest from an external source is decoded only if valid: the kernel checks no index."""
 
 import zlib
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def _set(part: str, place: int, value: float) -> Callable[[Trees], None]:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (_set("left", 0, 0), "child"),  # its own child: a walk would never end
+        (_set("left", 0, 0), "child"),  # its own child: an infinite walk
         (_set("right", 2, 1), "child"),  # back to an earlier node
         (_set("left", 0, 32_000), "child"),  # beyond the tree
         (_set("left", 1, 5), "child"),  # a node of the next tree

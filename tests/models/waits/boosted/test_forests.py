@@ -1,4 +1,4 @@
-"""What several forests say together."""
+"""Estimates of several forests together."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
 BOOSTING = Boosting(trees=40, rate=0.3, leaf_rows=5)
 
 _COUNTS = np.stack([np.arange(200) % 101, np.zeros(200)], axis=1).astype(np.float32)
-"""Jobs queued and held."""
+"""Numbers of queued and held jobs."""
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def forests() -> Forests:
 
 
 def trained(threads: int) -> Forests:
-    """Of jobs that wait for one to three minutes, or for ten to thirty hours where their feature is above 5."""
+    """Train on jobs that wait one to three minutes, or ten to thirty hours if their feature is above 5."""
     dice = np.random.default_rng(1)
     features = dice.uniform(0, 10, (600, 2)).astype(np.float32)
     waits = np.where(features[:, 0] > 5, 36000.0, 60.0) * dice.uniform(1, 3, 600)
@@ -32,7 +32,7 @@ def test_training_with_any_threads_gives_same_forests(forests: Forests, threads:
 
 
 @pytest.mark.parametrize(("load", "shortest_s"), [(2.0, 60.0), (8.0, 36000.0)])
-def test_the_estimate_is_the_median_and_quantiles_never_cross_it(
+def test_forests_estimate_is_the_median_and_quantiles_are_sorted(
     forests: Forests, load: float, shortest_s: float
 ) -> None:
     said = forests.snapshot(np.array([load, 3.0], np.float32))
@@ -44,13 +44,13 @@ def test_the_estimate_is_the_median_and_quantiles_never_cross_it(
     assert said.quantiles[0.5] == pytest.approx(2 * shortest_s, rel=0.3)
 
 
-def test_forests_that_are_stored_say_the_same(forests: Forests) -> None:
+def test_decoded_forests_return_equal_snapshots(forests: Forests) -> None:
     row = np.array([7.0, 1.0], np.float32)
     again = Forests.decode(forests.encode(), ("load", "noise"))
     assert (again.snapshot(row), again.jobs) == (forests.snapshot(row), 600)
 
 
-def test_a_state_larger_than_any_is_told_and_changes_no_number(forests: Forests) -> None:
+def test_state_out_of_range_is_reported_and_keeps_the_estimate(forests: Forests) -> None:
     names, rows = ("queued_all_jobs", "held_jobs"), TrainingRows(np.log2(_COUNTS + 1), np.ones(200), np.ones(200))
     found = Forests.fit(rows, POINT, names, BOOSTING)
     found = Forests.decode(found.encode(), names)

@@ -1,4 +1,4 @@
-"""The sums over the live jobs are those that one gets by hand."""
+"""Sums over the live jobs equal a manual computation."""
 
 import random
 
@@ -13,7 +13,7 @@ NOW, CPUS = 1e9, 128
 
 
 def site(dice: random.Random, jobs: int) -> SiteState:
-    """A site with jobs of every kind, some of which have come and gone."""
+    """Build a site with jobs of each kind, some of which have departed."""
     state = SiteState()
     for number in range(jobs):
         walltime = dice.choice([None, 600.0, 3600.0, 36000.0])
@@ -40,7 +40,7 @@ def site(dice: random.Random, jobs: int) -> SiteState:
 
 
 def left(job: Job) -> tuple[float, float]:
-    """How much longer a running job is expected to run, and is planned to."""
+    """Return the expected and the planned remaining run time of a running job."""
     assert job.start is not None
     elapsed = NOW - job.start
     planned = max(job.planned_run_s - elapsed, 0.0)
@@ -51,7 +51,7 @@ def left(job: Job) -> tuple[float, float]:
 
 
 def fits_in(ends: list[tuple[float, int]], free: int, wanted: int) -> tuple[float, int]:
-    """When so many CPUs are free as jobs end after these times, and how many are free beside them then."""
+    """Return when `wanted` CPUs are free as jobs end at these times, and the other free CPUs at that time."""
     if free >= wanted:
         return 0.0, free - wanted
     for time, cpus in sorted(ends):
@@ -62,7 +62,7 @@ def fits_in(ends: list[tuple[float, int]], free: int, wanted: int) -> tuple[floa
 
 
 def by_hand(job: Job, state: SiteState) -> dict[str, float]:
-    """The features by their definitions."""
+    """Compute the features by their definitions."""
     queued, running = [*state.in_phase(Phase.QUEUED)], [*state.in_phase(Phase.RUNNING)]
     groups = {
         "all": queued,
@@ -135,7 +135,7 @@ def test_features_are_those_by_hand(jobs: int) -> None:
         job = Job("new", 0, NOW, user=user, queue=queue, cpus=dice.choice([1, 4, 100]), planned_run_s=3600.0)
         expected = by_hand(job, state)
         assert expected.keys() == set(NAMES)
-        if queue == "unknown":  # the jobs without a queue are of none, as this one is of none that is known
+        if queue == "unknown":  # jobs without a queue are not in this unknown queue
             assert expected["queued_same_queue_jobs"] == 0
         found = np.zeros(len(NAMES))
         live_features(job, state.table, NOW, CPUS, found)

@@ -1,4 +1,4 @@
-"""The method as the engine uses it: what it learns from, when a model counts, and that a restart changes nothing."""
+"""The boosted method in an engine: training data, the use of a new model, and restarts."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -28,12 +28,12 @@ def method_of(engine: Engine) -> BoostedAlone:
 
 
 def events() -> list[AnyEvent]:
-    """Enough for some models to be trained, one after the other."""
+    """Return enough events to train several models in sequence."""
     return workload(5, jobs=500)
 
 
 class Worker:
-    """An engine and what is durable of it."""
+    """An engine and its durable data."""
 
     def __init__(self) -> None:
         self.engine = Engine("s", SETTINGS)
@@ -41,7 +41,7 @@ class Worker:
         self._started: list[Any] = []
 
     def restart(self) -> None:
-        """Go on from what is durable."""
+        """Continue from the durable data."""
         state, changes = self.engine.checkpoint()
         runs = list(self.engine.context.runs)
         for name, rows in changes.rows.items():
@@ -52,7 +52,7 @@ class Worker:
 
 
 def said(restarts: Sequence[int] = ()) -> list[bytes]:
-    """What is said of each event, by a worker that is restarted before these."""
+    """Return the records of each event from a worker that is restarted before these events."""
     worker, found = Worker(), []
     for place, event in enumerate(events()):
         if place in restarts:
@@ -66,11 +66,11 @@ def expected() -> list[bytes]:
     return said()
 
 
-def test_the_same_events_give_the_same_bytes(expected: list[bytes]) -> None:
+def test_boosted_is_deterministic_for_the_same_events(expected: list[bytes]) -> None:
     assert said() == expected
 
 
-def test_a_restart_changes_nothing_even_while_a_model_is_trained(expected: list[bytes]) -> None:
+def test_boosted_restart_during_training_changes_no_record(expected: list[bytes]) -> None:
     engine, begun, counts = Engine("s", SETTINGS), [], []
     for event in events():
         engine.apply(event)
@@ -84,14 +84,14 @@ def test_a_restart_changes_nothing_even_while_a_model_is_trained(expected: list[
     assert said(restarts) == expected
 
 
-def test_what_is_saved_beside_the_rows_is_small() -> None:
+def test_boosted_saved_state_is_small() -> None:
     engine = Engine("s", SETTINGS)
     for event in events():
         engine.apply(event)
-    assert len(method_of(engine).save()) < 30_000  # of which the order has 21,000 at most
+    assert len(method_of(engine).save()) < 30_000  # the order model has at most 21,000 of these
 
 
-def test_no_estimate_without_prior_before_the_first_model() -> None:
+def test_boosted_without_prior_has_no_estimate_until_first_model() -> None:
     alone = msgspec.structs.replace(SETTINGS, prior="none")
     engine, made = Engine("s", alone), []
     for event in events():
@@ -128,7 +128,7 @@ def test_considered_job_has_same_estimate_and_no_effect() -> None:
 
 
 def two_kinds(cancelled_share: float) -> Iterator[AnyEvent]:
-    """Jobs of one CPU start after a minute. Larger ones start after an hour, or are cancelled after a second."""
+    """Yield jobs of one CPU that start after a minute and larger ones that start after an hour or are cancelled."""
     for number in range(400):
         time, large = 10_000.0 * number, number % 2
         yield submit(str(number), time, cpus=8 if large else 1, user="ada", walltime=600.0)
@@ -139,7 +139,7 @@ def two_kinds(cancelled_share: float) -> Iterator[AnyEvent]:
 
 
 @pytest.mark.parametrize(("weight", "large_s"), [(0.0, 3600.0), (1.0, 1.0)])
-def test_a_cancelled_job_counts_as_much_as_it_is_told_to(weight: float, large_s: float) -> None:
+def test_cancelled_jobs_count_by_the_weight_parameter(weight: float, large_s: float) -> None:
     parameters = {"boosted": FAST | {"cancelled": weight, "trees": 60, "rate": 0.3, "features": 1.0, "rows": 1.0}}
     engine = Engine("s", msgspec.structs.replace(SETTINGS, parameters=parameters, prior="none"))
     for event in two_kinds(cancelled_share=0.8):
@@ -149,7 +149,7 @@ def test_a_cancelled_job_counts_as_much_as_it_is_told_to(weight: float, large_s:
     assert small == pytest.approx(60.0, abs=30.0) and large == pytest.approx(large_s, rel=0.3, abs=30.0)
 
 
-def test_a_model_that_has_to_count_soon_is_waited_for() -> None:
+def test_model_due_soon_is_awaited() -> None:
     engine = Engine("s", SETTINGS)
     for event in events():
         waiting = engine.pending()

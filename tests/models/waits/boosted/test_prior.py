@@ -1,4 +1,4 @@
-"""What other sites taught: before a site has jobs of its own, and as the place from which its own forests start."""
+"""Models pre-trained on other sites: used before a site has jobs, and as a start for its own forests."""
 
 from typing import Any
 
@@ -26,14 +26,14 @@ AIMS = (*POINT, *QUANTILES)
 
 
 def rows_of(queued: Floats, site: float) -> Rows:
-    """Features of jobs that find so many CPUs queued at a site of this size, and nothing else."""
+    """Return features of jobs that find `queued` CPUs queued at a site of this size."""
     rows = np.zeros((len(queued), len(NAMES)), np.float32)
     rows[:, QUEUED], rows[:, SITE] = np.log2(1.0 + queued), np.log2(1.0 + site)
     return rows
 
 
 def lesson_of(site: float, jobs: int = 400) -> TrainingSet:
-    """A site that waits for an hour and a half for each multiple of its size that is queued."""
+    """Train on a site that waits 1.5 h for each multiple of its size that is queued."""
     queued = np.random.default_rng(int(site)).uniform(0.0, 4.0, jobs)
     waits = 5400.0 * queued
     return TrainingSet(rows_of(queued * site, site), {POINT[1]: np.sqrt(waits)}, np.ones(jobs))
@@ -60,24 +60,24 @@ def test_prior_features_are_scaled_by_the_site_size() -> None:
     assert not {NAMES[place] for place in SHARES} & {"share", "walltime", "drain_less_work", "queued_all_jobs", "site"}
 
 
-def test_a_share_below_zero_stays_below() -> None:
+def test_shares_of_negative_values_stay_negative() -> None:
     rows = np.zeros((1, len(NAMES)), np.float32)
     rows[0, [NAMES.index("free"), SITE]] = -np.log2(51.0), np.log2(101.0)
     assert shares(rows)[0, NAMES.index("free")] == pytest.approx(-np.log2(501.0), rel=1e-4)
 
 
-def test_it_speaks_of_a_site_of_another_size(prior: Prior) -> None:
+def test_prior_predicts_for_a_site_of_another_size(prior: Prior) -> None:
     assert said_s(others(prior), queued=1000.0, site=500.0) == pytest.approx(2 * 5400.0, rel=0.2)
     assert others(prior).snapshot(rows_of(np.array([9.0]), 500.0)[0]).elsewhere
 
 
-def test_what_is_stored_says_the_same(prior: Prior) -> None:
+def test_prior_decoded_from_bytes_returns_equal_values(prior: Prior) -> None:
     again, row = Prior.decode(prior.encode()), rows_of(np.array([300.0]), 500.0)
     assert again.version == prior.version
     assert (again.aims, again.values(row).tolist()) == (prior.aims, prior.values(row).tolist())
 
 
-def test_a_site_s_own_jobs_correct_it(prior: Prior) -> None:
+def test_prior_is_corrected_by_the_jobs_of_the_site(prior: Prior) -> None:
     queued = np.random.default_rng(1).uniform(0.0, 4.0, 300)
     rows = TrainingRows(rows_of(queued * 500.0, 500.0), 540.0 * queued, np.ones(300))
     own = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior)
@@ -85,8 +85,8 @@ def test_a_site_s_own_jobs_correct_it(prior: Prior) -> None:
     assert not own.snapshot(rows.features[0]).elsewhere
 
 
-def test_it_is_corrected_where_nobody_waits(prior: Prior) -> None:
-    """All targets lie on the same side of the prior, so that no split of a tree would gain anything."""
+def test_prior_is_corrected_at_a_site_without_waits(prior: Prior) -> None:
+    """All targets are on the same side of the prior, so no split of a tree has a gain."""
     rows = TrainingRows(rows_of(np.full(300, 1000.0), 500.0), np.zeros(300), np.ones(300))
     own = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior)
     assert said_s(others(prior), queued=1000.0, site=500.0) > 3600.0
@@ -102,17 +102,17 @@ def test_forests_that_start_from_another_prior_are_refused(prior: Prior) -> None
             Forests.decode(stored, NAMES, other)
 
 
-def test_what_is_no_prior_is_refused() -> None:
+def test_prior_decode_rejects_invalid_bytes() -> None:
     with pytest.raises(ValueError, match="not a prior"):
         Prior.decode(b"trees")
 
 
-def test_the_package_has_one_of_at_most_5_mb() -> None:
+def test_prior_shipped_with_the_package_is_below_5_mb() -> None:
     assert len(shipped().encode()) < 5_000_000
     assert shipped().jobs > 50_000
 
 
-def test_the_first_job_of_a_site_of_known_size_is_told_something() -> None:
+def test_prior_predicts_the_first_job_of_a_site_of_known_size() -> None:
     engine = Engine("s", EngineSettings(method="boosted", shadows=()))
     engine.apply(capacity(cpus=64, time=0.0))
     (found,) = engine.apply(submit("1", time=10.0, cpus=8, walltime=3600))
@@ -122,13 +122,13 @@ def test_the_first_job_of_a_site_of_known_size_is_told_something() -> None:
     assert bounds is not None and bounds["0.1"] <= found.predicted_wait_s <= bounds["0.95"]
 
 
-def test_a_size_that_is_not_known_keeps_it_silent() -> None:
+def test_prior_requires_a_known_site_size() -> None:
     engine = Engine("s", EngineSettings(method="boosted", shadows=()))
     (found,) = engine.apply(submit("1", time=10.0, cpus=8, walltime=3600))
     assert isinstance(found, Prediction) and found.predicted_wait_s is None
 
 
-def test_without_it_a_site_waits_for_jobs_of_its_own() -> None:
+def test_prior_disabled_gives_no_estimate_for_the_first_job() -> None:
     settings = EngineSettings(method="boosted", shadows=(), prior="none")
     engine = Engine("s", settings)
     engine.apply(capacity(cpus=64, time=0.0))
@@ -160,7 +160,7 @@ def test_prior_estimates_are_kept_and_made_for_earlier_jobs() -> None:
 
 
 def own_prior() -> bytes:
-    """One of sites where all jobs wait for an hour."""
+    """Return a prior of sites where all jobs wait an hour."""
     rows = lesson_of(100.0).features
     targets = {aim: np.full(len(rows), np.sqrt(3600.0) if aim.scale == "root" else np.log1p(120.0)) for aim in AIMS}
     return Prior.fit([TrainingSet(rows, targets, np.ones(len(rows)))], BOOSTING).encode()
@@ -171,8 +171,8 @@ def use(prior: bytes) -> LoadPrior:
 
 
 @pytest.mark.parametrize("jobs", [20, 300])
-def test_a_site_goes_on_from_what_an_operator_sends(jobs: int) -> None:
-    """Also once it is read back, before it has a model of its own and after."""
+def test_prior_sent_by_operator_is_used_and_survives_a_restart(jobs: int) -> None:
+    """Include a restored engine, before and after it has its own model."""
     settings = EngineSettings(method="boosted", shadows=())
     engine = Engine("s", settings)
     engine.apply(capacity(cpus=64, time=0.0))
@@ -208,13 +208,13 @@ def test_stored_prior_of_other_features_is_replaced_by_default(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("prior", ["wheel", "none"])
-def test_where_it_is_switched_off_nothing_changes(prior: Any) -> None:
+def test_prior_sent_while_disabled_has_no_effect(prior: Any) -> None:
     engine = Engine("s", EngineSettings(method="boosted", shadows=(), prior=prior))
     assert operate(engine, use(own_prior())) == f"nothing: engine.prior is {prior!r}"
 
 
 @pytest.mark.parametrize(("prior", "why"), [(b"trees", "not a prior"), (None, "a prior that does not apply to Target")])
-def test_what_cannot_be_used_changes_nothing(prior: bytes | None, why: str) -> None:
+def test_prior_that_is_invalid_has_no_effect(prior: bytes | None, why: str) -> None:
     engine = Engine("s", EngineSettings(method="boosted", shadows=()))
     known = Prior.fit([lesson_of(100.0)], BOOSTING).encode()
     assert operate(engine, use(known if prior is None else prior)).startswith(f"nothing: {why}")

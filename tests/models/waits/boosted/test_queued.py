@@ -1,4 +1,4 @@
-"""Features of queued jobs, read for many at once, are those of jobs that are submitted now."""
+"""Features of queued jobs computed in a batch equal those of a new job."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The last waits of jobs alike are those that one gets by hand, and the same when they are had again from rows."""
+"""Recent waits of similar jobs equal a manual computation, and are equal when restored from rows."""
 
 import random
 from math import log1p
@@ -14,7 +14,7 @@ JobLifecycle = list[tuple[Codes, int, Departure, int]]
 
 
 def stories(seed: int, jobs: int) -> JobLifecycle:
-    """Jobs that leave the queue, not in the order in which they were noted; each has two rows."""
+    """Return jobs that leave the queue in another order than they were noted; each has two rows."""
     dice = random.Random(seed)
     found: JobLifecycle = []
     waiting: list[tuple[Codes, int]] = []
@@ -67,7 +67,7 @@ def test_recent_waits_of_a_user_weigh_more_if_later() -> None:
     assert feature(other, "recent_wait_size_last") == pytest.approx(log1p(3))
 
 
-def test_of_a_kind_the_last_waits_are_kept() -> None:
+def test_recent_keeps_the_last_waits_of_a_kind() -> None:
     job = codes_of(Job("1", 0, 0.0))
     recent = told(Recent(1000), [(job, number, Departure(number, 0.0), number) for number in range(3 * KEPT)])
     waits = [log1p((3 * KEPT - 1 - back) / 30) for back in range(KEPT)]
@@ -77,8 +77,8 @@ def test_of_a_kind_the_last_waits_are_kept() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_had_again_from_the_rows_is_the_same(seed: int) -> None:
-    """As long as twice the horizon is kept."""
+def test_recent_restored_from_rows_returns_equal_features(seed: int) -> None:
+    """If twice the horizon is kept."""
     story = stories(seed, 1000)
     recent = Recent(HORIZON)
     for place, left in enumerate(story):
@@ -97,7 +97,7 @@ def test_what_is_had_again_from_the_rows_is_the_same(seed: int) -> None:
             )
 
 
-def test_what_is_forgotten_takes_no_room() -> None:
+def test_recent_releases_slots_of_forgotten_kinds() -> None:
     recent = Recent(50)
     for number in range(20_000):
         recent.job_dequeued(codes_of(Job("1", 0, 0.0, user=f"u{number}")), number, Departure(1.0, 0.0), number + 1)

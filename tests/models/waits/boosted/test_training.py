@@ -1,4 +1,4 @@
-"""A model counts from the same event on, whenever its training ends and however often the process is restarted."""
+"""A model is used from the same event on, for any end of its training and any restarts."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ def summary(jobs: Iterable[Pair]) -> str:
 
 
 class Method:
-    """Notes a job when it comes and trains on them."""
+    """Record a note at submission and train on the notes."""
 
     def __init__(self, fit: Callable[[Iterable[Pair]], str] = summary, schedule: Schedule = SMALL) -> None:
         self.notes = JobNotes(DEPTH, schedule.behind_rows)
@@ -61,7 +61,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["submit", "start", "restart"]), st.i
 
 
 @given(STEPS)
-def test_restarts_change_nothing(steps: list[tuple[str, int]]) -> None:
+def test_training_is_equal_after_restarts(steps: list[tuple[str, int]]) -> None:
     method, steady = Method(), Method()
     queued: list[int] = []
     for number, (what, which) in enumerate(steps):
@@ -80,7 +80,7 @@ def test_restarts_change_nothing(steps: list[tuple[str, int]]) -> None:
         assert method.training.save() == steady.training.save()
 
 
-def test_a_model_knows_what_was_known_when_its_training_began() -> None:
+def test_model_contains_the_jobs_known_at_its_training_start() -> None:
     method = Method()
     models: dict[int, str | None] = {}
     for job in range(60):
@@ -91,10 +91,10 @@ def test_a_model_knows_what_was_known_when_its_training_began() -> None:
     for job in changed:
         last = int((models[job] or "").split(":w")[-1])
         assert job - 7 <= last <= job - 3
-    assert DEPTH // 2 - 3 <= len((models[59] or "").split()) <= DEPTH // 2  # earlier models are in the rows too
+    assert DEPTH // 2 - 3 <= len((models[59] or "").split()) <= DEPTH // 2  # earlier models use rows too
 
 
-def test_the_schedule_grows_by_half_up_to_a_limit() -> None:
+def test_schedule_grows_by_half_up_to_a_limit() -> None:
     schedule = Schedule()
     begun = [200]
     while begun[-1] < 40_000:
@@ -134,7 +134,7 @@ def test_pending_training_is_reported_before_a_blocked_event() -> None:
 
 
 class Recorder(SynchronousTrainer):
-    """Trains in the calling thread, and records the owner of each training."""
+    """Train in the calling thread and record the owner of each training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def test_trainings_of_a_method_share_their_owner(monkeypatch: pytest.MonkeyPatch
     assert len(recorder.owners) > 2 and [*dict.fromkeys(map(id, recorder.owners))] == [id(m.notes) for m in methods]
 
 
-def test_a_training_that_fails_leaves_the_model_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_training_failure_keeps_the_previous_model(caplog: pytest.LogCaptureFixture) -> None:
     def last(model: str | None) -> int:
         return int((model or ":w-1").split(":w")[-1])
 
@@ -175,7 +175,7 @@ def test_a_training_that_fails_leaves_the_model_before(caplog: pytest.LogCapture
     assert any(10 < one < 20 for one in counted) and not any(20 <= one < 30 for one in counted) and max(counted) > 40
 
 
-def test_a_model_that_is_lost_is_trained_anew_at_once() -> None:
+def test_lost_model_is_retrained_immediately() -> None:
     method = Method()
     run(method, range(30))
     model = method.training.model
@@ -190,7 +190,7 @@ def test_a_model_that_is_lost_is_trained_anew_at_once() -> None:
     assert not again.training.degraded and again.training.model is not None
 
 
-def test_a_model_that_cannot_be_read_is_lost() -> None:
+def test_undecodable_model_counts_as_lost() -> None:
     method = Method()
     run(method, range(30))
 
@@ -209,7 +209,7 @@ def test_a_model_that_cannot_be_read_is_lost() -> None:
     assert not again.training.degraded
 
 
-def test_what_is_no_training_is_refused() -> None:
+def test_training_load_rejects_invalid_state() -> None:
     with pytest.raises(ValueError, match="not a training"):
         Method().training.load(b"x")
     with pytest.raises(ValueError, match="rows behind"):

@@ -1,4 +1,4 @@
-"""How the order of a queue changes while time passes."""
+"""Changes of the queue order over time."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ HOUR_S = 3600.0
 
 
 def weights(by_name: dict[str, float], queue: float = 0.0) -> np.ndarray:
-    """Weights of features by their names, and of the queue in the first place."""
+    """Return weights by feature name, with the queue's weight in the first place."""
     found = np.zeros(NO_QUEUE + 1)
     for name, weight in by_name.items():
         found[NAMES.index(name)] = weight
@@ -27,9 +27,9 @@ def weights(by_name: dict[str, float], queue: float = 0.0) -> np.ndarray:
 
 
 def starts(queued: list[Row], age_s: list[float], on: list[Row], learnt: np.ndarray, first_s: float) -> list[float]:
-    """When each of these jobs starts, in hours, at a site of two CPUs; the second is in the queue with a weight.
+    """Return the start of each job in hours at a site of two CPUs; the second job's queue has a weight.
 
-    They are in the order in which they are to go now.
+    The jobs are given in their present order.
     """
     jobs, running = queued_of(queued, age_s), running_of(on)
     jobs.queue[1] = len(NAMES)
@@ -39,24 +39,24 @@ def starts(queued: list[Row], age_s: list[float], on: list[Row], learnt: np.ndar
     return [float(start_s / HOUR_S) for start_s in found]
 
 
-def test_who_cannot_grow_older_is_overtaken_by_who_can() -> None:
+def test_aging_moves_job_at_maximum_age_behind_a_younger_one() -> None:
     learnt = weights({"age, share of 0.5 d": 1.0}, queue=0.5)
     queued, on = [(2, HOUR_S, HOUR_S, 1), (2, HOUR_S, HOUR_S, 2)], [(2, 10 * HOUR_S, 10 * HOUR_S, 3)]
-    ages = [24 * HOUR_S, 0.0]  # now 1 beside 0.5; in ten hours still 1, beside 1.33
+    ages = [24 * HOUR_S, 0.0]  # now 1 and 0.5; in ten hours still 1, and 1.33
     assert starts(queued, ages, on, learnt, FIRST_S) == [11.0, 10.0]
     assert starts(queued, ages, on, learnt, np.inf) == [10.0, 11.0]
     assert starts(queued, ages, on, learnt, 11 * HOUR_S) == [10.0, 11.0]
 
 
-def test_who_has_much_running_falls_back() -> None:
+def test_aging_moves_jobs_of_user_with_running_jobs_back() -> None:
     learnt = weights({"user's usage, 1 d, 0.06": 1.0})
     queued, on = [(2, HOUR_S, HOUR_S, 1), (2, HOUR_S, HOUR_S, 2)], [(2, 20 * HOUR_S, 20 * HOUR_S, 1)]
     assert starts(queued, [10.0, 0.0], on, learnt, FIRST_S) == [21.0, 20.0]
     assert starts(queued, [10.0, 0.0], on, learnt, np.inf) == [20.0, 21.0]
 
 
-def test_it_is_put_in_order_anew_many_times() -> None:
-    """Who has used less goes first at 20, 30 and 50 h; at 40 h the order of 30 h is kept, for it is not 45 h yet."""
+def test_aging_sorts_the_queue_again_at_growing_intervals() -> None:
+    """Users with less usage are first at 20, 30 and 50 h; at 40 h the order of 30 h is kept, until 45 h."""
     learnt = weights({"user's usage, 1 d, 0.06": 1.0, "user's usage, 1 d, 0.2": 1.0})
     long = (2, 10 * HOUR_S, 10 * HOUR_S)
     queued: list[Row] = [(*long, 1), (*long, 1), (*long, 1), (*long, 2), (*long, 2), (*long, 2)]
@@ -65,7 +65,7 @@ def test_it_is_put_in_order_anew_many_times() -> None:
 
 
 @pytest.mark.parametrize("passed_s", [HOUR_S, 12 * HOUR_S])
-def test_what_is_used_meanwhile_is_reckoned_as_used_halfway(passed_s: float) -> None:
+def test_usage_after_counts_new_usage_at_half_of_the_interval(passed_s: float) -> None:
     before = np.array([[0.0] * len(HALVES), [5e4] * len(HALVES), [0.0] * len(HALVES)])
     people = DecayedUsage(before, before[:1], np.zeros(3, np.int64), np.zeros(3, np.int64))
     use = UsageSinceSort(np.zeros(3), np.zeros(1))
@@ -78,7 +78,7 @@ def test_what_is_used_meanwhile_is_reckoned_as_used_halfway(passed_s: float) -> 
     assert not use.users.any() and not use.accounts.any()
 
 
-def test_as_of_now_it_is_the_order_that_there_is() -> None:
+def test_aging_at_zero_delay_keeps_the_order() -> None:
     engine = Engine("alder", EngineSettings(method="order", shadows=(), bounds=""))
     deepest = 0
     for event in run(generate(5, 600, cpus=64, load=1.2, users=12), 64, "alder", "multifactor"):

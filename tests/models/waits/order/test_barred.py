@@ -1,4 +1,4 @@
-"""Nothing is learnt of who overtakes whom from jobs that the scheduler says to wait for something of their own."""
+"""Jobs whose pending reason is specific to them do not train the order of the queue."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method=
 
 
 def overtaken(reason: str | None) -> tuple[LearntOrder, LearntOrder]:
-    """The method before and after a job has started while one waits that came before it, for this reason."""
+    """Return the method before and after a job starts while an earlier one is pending for this reason."""
     methods = []
     for starts in (False, True):
         engine = Engine("alder", SETTINGS)
@@ -31,6 +31,6 @@ def overtaken(reason: str | None) -> tuple[LearntOrder, LearntOrder]:
 
 
 @pytest.mark.parametrize(("reason", "learns"), [("QOSMaxCpuPerUserLimit", False), ("Licenses", False), ("x", True)])
-def test_who_waits_for_something_of_its_own_is_not_overtaken(reason: str, learns: bool) -> None:
+def test_barred_job_does_not_train_the_order(reason: str, learns: bool) -> None:
     before, after = overtaken(reason)
     assert np.array_equal(before.preference.weights, after.preference.weights) != learns

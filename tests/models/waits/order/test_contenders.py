@@ -1,4 +1,4 @@
-"""Which queued jobs could have started instead of the one that did."""
+"""Queued jobs that could have started instead of the job that started."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ HOUR_S = 3600.0
 
 
 def sight(queued: list[Row], running: list[Row]) -> SiteView:
-    """A site without a topology; the queued jobs came an hour apart."""
+    """Build a site without a topology; the queued jobs were submitted an hour apart."""
     jobs, on = queued_of(queued, [HOUR_S * (len(queued) - place) for place in range(len(queued))]), running_of(running)
     count = len(queued)
     return SiteView(
@@ -31,7 +31,7 @@ def could(seen: SiteView, started: int, limits: Limits) -> list[int]:
 
 
 def contenders(queued: list[Row], running: list[Row], started: int = -1, limits: Limits | None = None) -> list[int]:
-    """Those of a job of the queue, the last one if not told."""
+    """Return the contenders of a job of the queue, by default the last one."""
     return could(sight(queued, running), started % len(queued), limits or Limits())
 
 
@@ -44,7 +44,7 @@ def test_those_that_had_room_and_are_much_like_it() -> None:
     assert contenders(queued, [job(4, 7)], started=0) == [3, 5]
 
 
-def test_a_users_jobs_go_in_their_own_order_and_nobodys_do_not() -> None:
+def test_contenders_exclude_other_jobs_of_the_same_user() -> None:
     assert contenders([job(4, 1), job(4, 2), job(4, 1)], []) == [1]
     assert contenders([job(4, 0), job(4, 2), job(4, 0)], []) == [0, 1]
 
@@ -55,14 +55,14 @@ def test_a_users_jobs_go_in_their_own_order_and_nobodys_do_not() -> None:
         (Limits(), [0, 1]),
         (Limits(several=6.0), [1]),
         (Limits(jobs=1.0), [1]),
-        (Limits(alone=3.0), [0]),  # of one that has something running, it says nothing
+        (Limits(alone=3.0), [0]),  # does not apply to a user with running jobs
     ],
 )
-def test_those_that_a_limit_keeps_are_none(limits: Limits, found: list[int]) -> None:
+def test_contenders_exclude_jobs_kept_by_a_limit(limits: Limits, found: list[int]) -> None:
     assert contenders([job(4, 1), job(4, 2), job(4, 3)], [job(3, 1)], limits=limits) == found
 
 
-def test_those_that_a_limit_of_their_queue_keeps_are_none() -> None:
+def test_contenders_exclude_jobs_kept_by_a_queue_limit() -> None:
     seen = sight([job(4, 1), job(4, 2), job(4, 3)], [job(3, 4)])
     queued, running = (
         part._replace(queue=np.array(places)) for part, places in ((seen.queued, [40, 41, 41]), (seen.running, [40]))
@@ -75,21 +75,21 @@ def test_those_that_a_limit_of_their_queue_keeps_are_none() -> None:
 def test_contenders_exclude_jobs_that_delay_the_head() -> None:
     head, running = job(9, 8), [job(6, 7, 3.0)]
     assert contenders([head, job(2, 1, 2.0), job(2, 2, 4.0), job(2, 3, 2.0)], running) == [1]
-    assert contenders([head, job(1, 1, 2.0), job(1, 2, 4.0), job(1, 3, 2.0)], running) == [1, 2]  # one is left over
+    assert contenders([head, job(1, 1, 2.0), job(1, 2, 4.0), job(1, 3, 2.0)], running) == [1, 2]  # one CPU remains
     head_last = [job(2, 1, 2.0), job(2, 2, 4.0), job(2, 3, 2.0), head]
-    assert contenders(head_last, running, started=2) == [0, 1]  # it goes first
+    assert contenders(head_last, running, started=2) == [0, 1]  # it is first
 
 
 def test_start_into_the_reserved_room_teaches_no_order() -> None:
     assert contenders([job(9, 8), job(2, 1, 4.0), job(2, 3, 4.0)], [job(6, 7, 3.0)]) == []
 
 
-def test_who_is_kept_by_a_limit_has_nothing_reserved() -> None:
+def test_job_kept_by_a_limit_has_no_reservation() -> None:
     queued, running = [job(9, 8), job(2, 1, 4.0), job(2, 3, 4.0)], [job(6, 7, 3.0)]
     assert contenders(queued, running, limits=Limits(alone=8.0)) == [1]
 
 
-def test_of_many_some_are_taken_evenly() -> None:
+def test_contenders_of_a_long_queue_are_sampled_evenly() -> None:
     queued = [job(1, 0) for _ in range(100)]
     found = np.diff(contenders(queued, []))
     assert len(found) == 11 and set(found.tolist()) <= {8, 9}

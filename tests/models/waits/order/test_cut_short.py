@@ -1,4 +1,4 @@
-"""A simulation that ended at its bound of work, as the reasons of predictions state it."""
+"""A simulation that reached its work limit reports that in the reason of its prediction."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from models.waits.order.learnt_order import CUT_SHORT
 
 
 def prediction(name: str) -> Prediction:
-    """The prediction for a job behind one that runs and one that waits."""
+    """Return the prediction for a job behind a running job and a pending one."""
     engine = Engine("s", EngineSettings(method=name, shadows=()))
     engine.apply(Capacity(site="s", time=0.0, cpus=4))
     engine.apply(Submit(site="s", time=0.0, job="a", cpus=4, walltime=600.0))

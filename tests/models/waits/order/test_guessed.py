@@ -1,4 +1,4 @@
-"""A job that is only considered comes where the scheduler's priorities of the others say that its own would be."""
+"""A considered job is placed by a model of the scheduler's priorities of the other jobs."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ DAY_S = 24 * HOUR_S
 
 
 def queue_of(told: dict[str, tuple[str, float]], used_min: dict[str, float]) -> Engine:
-    """Users have used the site, and now one job runs on all of it while these wait, with their users and priorities."""
+    """Build a site with past usage, one job running on all of it, and queued jobs with users and priorities."""
     engine, now = Engine("alder", SETTINGS), 1.0
     engine.apply(Capacity(site="alder", time=0.0, cpus=4))
     for number, (user, minutes) in enumerate([*used_min.items(), ("runs", 60.0)]):
@@ -50,7 +50,7 @@ def place(engine: Engine, user: str) -> str:
 
 
 @pytest.mark.parametrize(("user", "found"), [("ada", "2"), ("bob", "4"), ("eve", "3")])
-def test_it_is_beside_what_its_user_has_queued(user: str, found: str) -> None:
+def test_considered_job_is_placed_next_to_jobs_of_its_user(user: str, found: str) -> None:
     told = {"a": ("ada", 500.0), "b": ("bob", 10.0), "c": ("eve", 30.0)}
     assert place(queue_of(told, {}), user) == found
 
@@ -73,7 +73,7 @@ def columns(rng: np.random.Generator, jobs: int, user: NDArray[np.int64]) -> Que
     return queued_of(list(rows), rng.uniform(0.0, 3 * DAY_S, jobs).tolist())
 
 
-def test_age_size_length_and_the_kind_of_job_are_told_apart() -> None:
+def test_priority_model_separates_age_size_length_and_kind() -> None:
     rng = np.random.default_rng(1)
     user, kinds = rng.integers(1, 6, 60), [("q", "high" if number % 3 else "low") for number in range(60)]
     queued = columns(rng, 60, user)

@@ -1,4 +1,4 @@
-"""What users hold, use and may hold is learnt of every attempt, also of those whose wait is not scored."""
+"""Usage and limits of users are learned from each attempt, including attempts without a scored wait."""
 
 from collections.abc import Iterable
 from math import inf
@@ -30,7 +30,7 @@ def learnt(events: Iterable[AnyEvent], cpus: int = 1000) -> LearntOrder:
 
 
 def used(method: LearntOrder, user: str, now: float) -> float:
-    """Processor-seconds by the longest half-life, as they count now."""
+    """Return CPU-seconds with the longest half-life, decayed to `now`."""
     return float(method._sums.users.of([user], now)[0, -1])
 
 
@@ -47,7 +47,7 @@ def task(user: str, number: int, time: float) -> Start:
 @pytest.mark.parametrize(
     "reason",
     [
-        None,  # two tasks run, and no more than two may
+        None,  # two tasks run, the limit is two
         "JobArrayTaskLimit",
         "Licenses",
         "Reservation",
@@ -69,7 +69,7 @@ def test_job_with_own_reason_is_not_counted_as_refused(reason: str | None) -> No
     assert learnt(events).limits.limits(1000)[:3] == (inf, inf, inf)
 
 
-def test_an_array_below_its_limit_is_refused_like_any_other_job() -> None:
+def test_array_below_its_limit_counts_as_rejected_by_user_limit() -> None:
     events: list[AnyEvent] = [array_of(100, "ada", 1.0, limit=3)]
     events += [task("ada", 1, 2.0), task("ada", 2, 2.0), task("ada", 3, 2.0)]
     events.append(End(site=SITE, time=600.0, job="ada_2"))
@@ -87,7 +87,7 @@ def test_an_array_below_its_limit_is_refused_like_any_other_job() -> None:
         ("Resources", (inf, 10, 2)),
     ],
 )
-def test_a_limit_of_its_user_that_the_scheduler_names_is_one(reason: str, limits: tuple[float, float, float]) -> None:
+def test_pending_reason_of_a_user_limit_is_counted(reason: str, limits: tuple[float, float, float]) -> None:
     events: list[AnyEvent] = [Submit(site=SITE, time=float(n), job=f"{n}", user="ada", cpus=4) for n in range(1, 4)]
     events += [Start(site=SITE, time=5.0, job=f"{n}") for n in (1, 2)]
     events.append(Alter(site=SITE, time=6.0, job="3", pending_reason=reason))
@@ -156,14 +156,14 @@ def test_order_is_learned_from_tasks_as_from_single_jobs(topology: bool) -> None
     assert np.abs(whole).max() > 0.0 and np.allclose(whole, single)
 
 
-def test_one_array_does_not_outweigh_all_that_was_seen() -> None:
+def test_single_array_does_not_outweigh_all_observations() -> None:
     events = [Submit(site=SITE, time=1.0, job=f"{number}", user="ada", cpus=4, walltime=1e6) for number in (1, 2, 3)]
     events += [array_of(1_000_000, "eve", 1000.0, cpus=1)]
     starts = [Start(site=SITE, time=2.0, job=f"{number}") for number in (1, 2)]
     assert learnt([*events[:3], *starts, *events[3:]]).limits.counts[REFUSED, JOBS].sum() == MOST_LOOKS
 
 
-def test_what_every_task_used_counts() -> None:
+def test_array_tasks_all_count_as_usage() -> None:
     events: list[AnyEvent] = [array_of(10, "ada", 1.0)]
     events += [task("ada", n, 10.0) for n in range(10)]
     events += [End(site=SITE, time=1010.0, job=f"ada_{n}", state="completed") for n in range(10)]
@@ -180,14 +180,14 @@ def test_what_every_task_used_counts() -> None:
     ],
 )
 @pytest.mark.parametrize("late", [False, True])
-def test_what_an_attempt_used_counts_however_it_is_over(last: AnyEvent, late: bool) -> None:
+def test_attempt_counts_as_usage_for_any_end(last: AnyEvent, late: bool) -> None:
     submit = Submit(site=SITE, time=1.0, job="1", user="ada", cpus=4, walltime=3600.0, late=late)
     assert used(learnt([submit, Start(site=SITE, time=10.0, job="1"), last]), "ada", 1010.0) == pytest.approx(
         4000, rel=0.01
     )
 
 
-def test_the_time_that_a_job_stood_still_is_not_used() -> None:
+def test_suspended_time_does_not_count_as_usage() -> None:
     events = [
         Submit(site=SITE, time=1.0, job="1", user="ada", cpus=4, walltime=3600.0),
         Start(site=SITE, time=10.0, job="1"),
@@ -199,7 +199,7 @@ def test_the_time_that_a_job_stood_still_is_not_used() -> None:
 
 
 @pytest.mark.parametrize("state", ["preempted", "node_fail"])
-def test_what_cuts_an_attempt_short_says_nothing_of_run_times(state: str) -> None:
+def test_interrupted_attempts_do_not_affect_run_times(state: str) -> None:
     def events() -> Iterable[AnyEvent]:
         for number in range(40):
             time = 10_000.0 * (number + 1)
@@ -214,7 +214,7 @@ def test_what_cuts_an_attempt_short_says_nothing_of_run_times(state: str) -> Non
 
 
 Day = list[tuple[int, int, float, float, bool]]
-"""Arrays: a user, tasks, when they come, how long each runs, and whether the first task is preempted halfway."""
+"""Job arrays: a user, tasks, submit time, run time of each, and if the first task is preempted halfway."""
 
 days = st.lists(
     st.tuples(st.integers(0, 3), st.integers(1, 5), st.floats(1.0, 80_000.0), st.floats(60.0, 7200.0), st.booleans()),
@@ -225,7 +225,7 @@ days = st.lists(
 
 
 def told(day: Day, as_arrays: bool) -> list[AnyEvent]:
-    """The day as a scheduler tells it, with arrays, or job by job."""
+    """Return the events of the day, with job arrays or with single jobs."""
     events: list[AnyEvent] = []
     for number, (who, tasks, time, run_s, preempted) in enumerate(sorted(day, key=lambda one: one[2])):
         user, request = f"u{who}", {"cpus": 2, "walltime": 7200.0, "queue": f"q{who % 2}"}
@@ -254,7 +254,7 @@ def test_arrays_requeues_preemption_teach_like_single_jobs(day: Day) -> None:
     now = 100_000.0
     for user in {f"u{who}" for who, *_ in day}:
         assert used(whole, user, now) == pytest.approx(used(single, user, now), rel=1e-4)
-    # An array has one place in the queue, as it has in its scheduler's; its tasks have one each.
+    # An array has one place in the queue, as in its scheduler; its tasks have one each.
     assert np.allclose(whole.limits.counts[0, :PLACE], single.limits.counts[0, :PLACE])
     assert whole.limits.limits(1000)[:3] == single.limits.limits(1000)[:3]
     assert whole.knows_run_times == single.knows_run_times

@@ -1,4 +1,4 @@
-"""Who overtakes whom is learnt, and so is what a user or a queue may hold."""
+"""The order method learns the queue order and the limits of users and queues."""
 
 from collections.abc import Iterable
 
@@ -38,7 +38,7 @@ def method(engine: Engine) -> LearntOrder:
 
 
 def fair_site(starts: int) -> Engine:
-    """One CPU, on which the user who has used less goes first: bob comes after ada, and is served before her."""
+    """Build a one-CPU site that prefers users with less usage: bob submits after ada and starts before her."""
     engine = engine_after([Capacity(site="alder", time=0.0, cpus=1)])
     time = 0.0
     for number in range(starts):
@@ -54,7 +54,7 @@ def fair_site(starts: int) -> Engine:
     return engine
 
 
-def test_the_user_who_has_used_less_goes_first() -> None:
+def test_order_puts_users_with_less_usage_first() -> None:
     engine = fair_site(starts=60)
     now = engine.time + 10.0
     for name, user in (("runs", "cid"), ("hers", "ada")):
@@ -67,7 +67,7 @@ def test_the_user_who_has_used_less_goes_first() -> None:
     assert before.predicted_wait_s < behind.predicted_wait_s
 
 
-def test_before_anything_is_learnt_who_came_first_goes_first() -> None:
+def test_order_without_training_is_first_come_first_served() -> None:
     engine = fair_site(starts=0)
     for number in range(3):
         engine.apply(Submit(site="alder", time=float(number), job=str(number), user=f"u{number}", walltime=100.0))
@@ -76,18 +76,18 @@ def test_before_anything_is_learnt_who_came_first_goes_first() -> None:
     np.testing.assert_array_equal(starts, [np.nan, 103.0, 203.0])
 
 
-def test_a_cap_on_what_a_user_holds_is_found() -> None:
+def test_order_learns_the_cpu_limit_of_a_user() -> None:
     events = run_changing(generate(5, 1200, cpus=64, load=0.9, users=12), 64, "alder", "multifactor")
     engine = engine_after(events)
     limits = method(engine).limits.limits(64)
-    assert 0.39 * 64 <= limits.several < 0.44 * 64  # it is 0.4, and nothing was refused up to 0.43
+    assert 0.39 * 64 <= limits.several < 0.44 * 64  # the cap is 0.4, and no start was blocked up to 0.43
     assert limits.alone == np.inf
     ours, usual = (engine.scores.accuracy[name].measures()["AAE"] for name in ("order", "easy"))
     assert ours < 0.9 * usual
 
 
 @pytest.mark.parametrize(("most", "found"), [(TIERS.limits, 0.6 * 64), ((), np.inf)])
-def test_a_limit_on_what_a_queue_holds_is_found(most: tuple[tuple[str, float], ...], found: float) -> None:
+def test_order_learns_the_cpu_limit_of_a_queue(most: tuple[tuple[str, float], ...], found: float) -> None:
     jobs = generate(5, 1500, cpus=64, load=0.9, users=12)
     engine = engine_after(run_changing(jobs, 64, "alder", msgspec.structs.replace(TIERS, limits=most)))
     places = [method(engine).preference.places.slot_of(queue) for queue in ("short", "batch", "long")]
@@ -95,7 +95,7 @@ def test_a_limit_on_what_a_queue_holds_is_found(most: tuple[tuple[str, float], .
 
 
 @pytest.mark.parametrize(("part", "found"), [(0.25, (0.75 * 64, 3600.0)), (0.0, (np.inf, np.inf))])
-def test_a_part_kept_for_short_jobs_is_found(part: float, found: tuple[float, float]) -> None:
+def test_order_learns_the_part_reserved_for_short_jobs(part: float, found: tuple[float, float]) -> None:
     scheduler = Drawn("alder", 64, 0, Rules(short_part=part))
     events: list[AnyEvent] = [scheduler.capacity()]
     for job in generate(5, 1500, cpus=64, load=0.7, users=12, start_time=0):
@@ -120,7 +120,7 @@ def test_tightest_independent_limit_of_longer_jobs_counts() -> None:
         pytest.param(Rules(fair=2.0), np.inf, marks=pytest.mark.long),
     ],
 )
-def test_how_far_into_its_queue_a_scheduler_looks_is_found(rules: Rules, found: float) -> None:
+def test_order_learns_the_backfill_depth(rules: Rules, found: float) -> None:
     scheduler = Drawn("alder", 64, 0, rules)
     events: list[AnyEvent] = [scheduler.capacity()]
     for job in generate(5, 1500, cpus=64, load=0.55 if rules.backfill == "none" else 0.8, users=12, start_time=0):
@@ -128,7 +128,7 @@ def test_how_far_into_its_queue_a_scheduler_looks_is_found(rules: Rules, found: 
     assert method(engine_after(events)).limits.limits(64).depth == found
 
 
-def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
+def test_queue_limit_is_reset_if_its_place_is_reused() -> None:
     seen = QueueLimitsSeen()
     seen.begin("long", place=40)
     for _ in range(60):
@@ -141,7 +141,7 @@ def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
     assert again.limits(100)[40] == np.inf
 
 
-def test_who_runs_alone_in_a_queue_says_nothing_of_its_limit() -> None:
+def test_lone_job_of_a_queue_does_not_affect_its_limit() -> None:
     seen = QueueLimitsSeen()
     seen.begin("long", place=40)
     for _ in range(60):
@@ -152,24 +152,24 @@ def test_who_runs_alone_in_a_queue_says_nothing_of_its_limit() -> None:
 
 
 @pytest.mark.parametrize("policy", ["easy", "lwf"])
-def test_where_there_is_no_cap_none_is_found(policy: str) -> None:
+def test_order_finds_no_limit_at_a_site_without_limits(policy: str) -> None:
     engine = engine_after(run_changing(generate(5, 800, cpus=64, load=0.9), 64, "alder", policy))
     limits = method(engine).limits.limits(64)
     assert limits.several == limits.jobs == limits.depth == np.inf
 
 
-def test_a_few_starts_above_a_limit_end_it() -> None:
+def test_limit_is_dropped_after_a_few_starts_above_it() -> None:
     seen = LimitsSeen()
     for _ in range(40):
         seen.started(10, 1, 10, 100)
         count(seen.counts[REFUSED], 30, 2, 1, 100, 1)
-    assert seen.limits(100).several == 30.0  # nothing was refused up to there
+    assert seen.limits(100).several == 30.0  # no start was blocked up to this value
     for _ in range(3):
         seen.started(60, 1, 10, 100)
     assert seen.limits(100).several == np.inf
 
 
-def test_the_name_with_the_least_use_leaves() -> None:
+def test_usage_at_limit_drops_the_name_with_the_least_usage() -> None:
     usage = Usage(most=2)
     for name, cpus in (("ada", 5), ("bob", 1), ("cid", 2)):
         usage.add(name, cpus, 0.0, 100.0)
@@ -190,7 +190,7 @@ def test_saved_and_loaded_method_continues_identically() -> None:
     assert method(again).save() == method(whole).save()
 
 
-def test_what_it_saves_is_small_whatever_comes() -> None:
+def test_order_saved_state_is_bounded() -> None:
     engine = engine_after([Capacity(site="alder", time=0.0, cpus=1000)])
     for number in range(600):
         name, time = str(number), 100.0 * number
@@ -202,7 +202,7 @@ def test_what_it_saves_is_small_whatever_comes() -> None:
     assert len(method(engine).save()) < 21_500
 
 
-def test_asking_changes_nothing() -> None:
+def test_considered_jobs_do_not_change_the_order() -> None:
     engine = engine_after(list(run_changing(generate(5, 200, cpus=64, load=0.9), 64, "alder"))[:300])
     before = method(engine).save()
     asked = [Job("", 0, engine.time, user="u1", cpus=cpus, walltime=3600.0) for cpus in (1, 64, 65)]

@@ -1,4 +1,4 @@
-"""The order of the queue is that of the scheduler's own priorities, where it tells them and goes by them."""
+"""The queue order follows the scheduler's priorities if they are reported and match its starts."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def submit(name: str, time: float, priority: float | None) -> Submit:
 
 
 def queue_of(priorities: dict[str, float | None]) -> Engine:
-    """A job runs on the whole site for an hour, and these wait, in the order in which they came."""
+    """Build a site whose CPUs are all in use for an hour, and these jobs queued in this order."""
     engine = Engine("alder", SETTINGS)
     engine.apply(Capacity(site="alder", time=0.0, cpus=4))
     engine.apply(submit("runs", 1.0, None))
@@ -45,23 +45,23 @@ def place(engine: Engine, priority: float | None) -> str:
     return answer.reason.partition("place ")[2].partition(" ")[0]
 
 
-def test_who_has_the_highest_priority_goes_first() -> None:
+def test_job_with_the_highest_priority_is_first() -> None:
     engine = queue_of({"a": 10.0, "b": 500.0, "c": 30.0})
     assert in_order(engine) == ["b", "c", "a"]
     engine.apply(Alter(site="alder", time=20.0, job="a", priority=40.0))
     assert in_order(engine) == ["b", "a", "c"]
 
 
-def test_of_equal_priorities_the_learnt_order_counts() -> None:
+def test_equal_priorities_fall_back_to_the_learned_order() -> None:
     assert in_order(queue_of({"a": 5.0, "b": 5.0, "c": 7.0})) == ["c", "a", "b"]
 
 
-def test_where_one_tells_none_the_learnt_order_counts() -> None:
+def test_missing_priority_falls_back_to_the_learned_order() -> None:
     assert in_order(queue_of({"a": 10.0, "b": 500.0, "c": None})) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("priority", "found"), [(1000.0, "1"), (500.0, "2"), (20.0, "3"), (1.0, "4"), (None, "4")])
-def test_a_job_that_is_considered_has_its_place(priority: float | None, found: str) -> None:
+def test_considered_job_is_placed_by_its_priority(priority: float | None, found: str) -> None:
     assert place(queue_of({"a": 10.0, "b": 500.0, "c": 30.0}), priority) == found
 
 
@@ -72,7 +72,7 @@ def test_place_that_contradicts_the_order_is_least_wrong() -> None:
     assert (_least_wrong(before[:0]), _least_wrong(before[:1]), _least_wrong(before[1:2])) == (0, 1, 0)
 
 
-def test_priorities_by_which_nobody_starts_do_not_count() -> None:
+def test_priorities_that_do_not_match_the_starts_are_ignored() -> None:
     engine = queue_of({})
     time = 100.0
     for number in range(20):
@@ -90,7 +90,7 @@ def test_priorities_by_which_nobody_starts_do_not_count() -> None:
     assert in_order(engine) == ["a", "b"]
 
 
-def test_the_simulated_schedule_goes_by_it() -> None:
+def test_simulated_schedule_follows_the_priorities() -> None:
     engine = queue_of({"a": 10.0, "b": 500.0, "c": 30.0})
     method = engine.methods.waits["order"]
     assert isinstance(method, LearntOrder)

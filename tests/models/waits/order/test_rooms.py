@@ -1,4 +1,4 @@
-"""Waits at a site of partitions, GPUs, limits and reservations, by simulation over what its pools hold."""
+"""Waits at a site with partitions, GPUs, limits and reservations, from a simulation of its pools."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_single_cpu_group_equals_schedule_without_topology(on: list[Row], queued
 
 
 def site(*reservations: Reservation, limits: tuple[Limit, ...] = (), time: float = 0.0) -> Capacity:
-    """Partition `cpu` has 4 nodes of 8 CPUs, `gpu` 2 with 4 GPUs each, and `spare` may use both."""
+    """Build `cpu` with 4 nodes of 8 CPUs, `gpu` with 2 nodes of 4 GPUs each, and `spare` with both."""
     return Capacity(
         site="s",
         time=time,
@@ -64,7 +64,7 @@ def site(*reservations: Reservation, limits: tuple[Limit, ...] = (), time: float
 
 
 class Told:
-    """An engine that is told of jobs: their walltimes are their run times."""
+    """An engine that receives jobs whose walltimes are their run times."""
 
     def __init__(self, capacity: Capacity, method: str = "blend") -> None:
         self.engine = Engine("s", EngineSettings(method=method, shadows=(), runtimes="walltime"))
@@ -101,7 +101,7 @@ methods = pytest.mark.parametrize("method", ["order", "blend"])
 
 
 @methods
-def test_a_full_partition_and_an_empty_one(method: str) -> None:
+def test_wait_depends_on_free_cpus_of_the_partition(method: str) -> None:
     told = Told(site(), method)
     for number in range(4):
         told.run((2 + number) * HOUR_S, cpus=8)
@@ -122,7 +122,7 @@ def test_nodes_that_partitions_share_are_counted_once(method: str) -> None:
 
 
 @methods
-def test_gpus_are_what_is_scarce(method: str) -> None:
+def test_wait_depends_on_scarce_gpus(method: str) -> None:
     told = Told(site(), method)
     told.run(2 * HOUR_S, queue="gpu", cpus=1, gpus=4)
     told.run(3 * HOUR_S, queue="gpu", cpus=1, gpus=3)
@@ -132,7 +132,7 @@ def test_gpus_are_what_is_scarce(method: str) -> None:
 
 
 @methods
-def test_a_higher_tier_goes_first(method: str) -> None:
+def test_partition_of_higher_tier_starts_first(method: str) -> None:
     told = Told(site(), method)
     told.run(HOUR_S, queue="spare", cpus=48)
     told.queue(9 * HOUR_S, queue="spare", cpus=48)
@@ -140,7 +140,7 @@ def test_a_higher_tier_goes_first(method: str) -> None:
 
 
 @methods
-def test_limits_that_are_told_are_kept(method: str) -> None:
+def test_declared_limits_are_respected(method: str) -> None:
     limits = (Limit(per="user", partition="gpu", gpus=2), Limit(per="account", name="physics", jobs=1))
     told = Told(site(limits=limits), method)
     told.run(2 * HOUR_S, queue="gpu", user="ada", gpus=2)
@@ -177,7 +177,7 @@ AFTER_S = 2 * DAY_S + 8 * HOUR_S
 
 
 @methods
-def test_what_would_run_into_a_maintenance_starts_after_it(method: str) -> None:
+def test_jobs_overlapping_maintenance_start_after_it(method: str) -> None:
     told = Told(site(), method)
     before = told.queue(3 * DAY_S, cpus=8)
     assert before.predicted_wait_s == 0.0
@@ -226,7 +226,7 @@ def test_job_of_several_areas_starts_in_the_first_with_room() -> None:
     assert told.waits_s(cpus=8, partitions=["cpu", "gpu"]) == pytest.approx(0.0, abs=1.0)
 
 
-def test_a_job_that_cannot_run_is_told_why() -> None:
+def test_job_that_cannot_run_has_its_reason_and_no_wait() -> None:
     told = Told(site())
     said = told.ask(queue="gpu", gpus=8, nodes=1)
     assert (said.predicted_wait_s, said.reason) == (None, "needs 8 GPUs a node: none in gpu has more than 4")

@@ -1,4 +1,4 @@
-"""EASY in a given order, with limits: by hand, and what holds of every schedule."""
+"""EASY in a given order with limits: manual schedules, and properties of any schedule."""
 
 from collections.abc import Sequence
 
@@ -26,9 +26,9 @@ def starts(
     only_now: bool = False,
     queues: Sequence[int] = (),
 ) -> list[float]:
-    """In an order that stays as it is; with `weights`, in one that is found anew from them after each hour and more.
+    """Simulate a fixed order or, with `weights`, an order that is recomputed from them at growing intervals.
 
-    `queues` are the places of the weights of the jobs' queues, if they have some: of the running ones, then the queued.
+    `queues` are the weight indices of the jobs' queues, if any: of the running jobs, then of the queued ones.
     """
     jobs, on = queued_of(queued), running_of(running)
     if queues:
@@ -40,7 +40,7 @@ def starts(
     return list(found.tolist())
 
 
-def test_the_first_that_does_not_fit_gets_a_reservation() -> None:
+def test_first_job_that_does_not_fit_gets_a_reservation() -> None:
     queued = [(4, 100.0, 100.0, 1), (1, 60.0, 60.0, 2), (1, 40.0, 40.0, 3)]
     assert starts(1, [(3, 50.0, 50.0, 0)], queued) == [50.0, 150.0, 0.0]
 
@@ -71,35 +71,35 @@ def test_jobs_start_in_the_order_that_is_given() -> None:
     assert starts(0, [(1, 10.0, 10.0, 0)], [(1, 30.0, 30.0, 2), (1, 20.0, 20.0, 1)]) == [10.0, 40.0]
 
 
-def test_a_user_who_would_hold_too_much_is_passed_over() -> None:
+def test_user_above_a_limit_is_skipped() -> None:
     queued = [(2, 100.0, 100.0, 1), (4, 10.0, 10.0, 2)]
     running = [(2, 50.0, 50.0, 1)]
     assert starts(6, running, queued, Limits(several=3.0)) == [50.0, 0.0]
     assert starts(6, running, queued, Limits(jobs=1.0)) == [50.0, 0.0]
-    assert starts(6, running, queued, Limits(jobs=1.0, depth=1.0)) == [50.0, 0.0]  # who is kept is not counted
+    assert starts(6, running, queued, Limits(jobs=1.0, depth=1.0)) == [50.0, 0.0]  # kept jobs are not counted
     assert starts(8, [], queued, Limits(alone=3.0)) == [0.0, np.inf]
     assert starts(8, [(2, 5000.0, 5000.0, 1)], [(3, 9.0, 9000.0, 2), (4, 9.0, 3600.0, 2)], limits_of({1: 3.0})) == [
         5000.0,
         0.0,
     ]
-    assert starts(8, [], [(2, 9.0, 9.0, 0)] * 2, Limits(alone=1.0, several=1.0, jobs=1.0)) == [0.0, 0.0]  # nobody known
+    assert starts(8, [], [(2, 9.0, 9.0, 0)] * 2, Limits(alone=1.0, several=1.0, jobs=1.0)) == [0.0, 0.0]  # no user
 
 
-def test_a_queue_that_would_hold_too_much_is_passed_over() -> None:
+def test_queue_above_a_limit_is_skipped() -> None:
     running, queued = [(2, 50.0, 50.0, 1)], [(2, 100.0, 100.0, 2), (4, 10.0, 10.0, 3)]
     assert starts(6, running, queued, limits_of({40: 3.0}), queues=[40, 40, 41]) == [50.0, 0.0]
     assert starts(6, running, queued, limits_of({40: 4.0}), queues=[40, 40, 41]) == [0.0, 0.0]
-    assert starts(6, running, queued, limits_of({40: 3.0}), queues=[41, 40, 40]) == [0.0, 100.0]  # one of it starts
+    assert starts(6, running, queued, limits_of({40: 3.0}), queues=[41, 40, 40]) == [0.0, 100.0]  # one starts
     assert starts(8, [], [(5, 9.0, 9.0, 1)] * 2, limits_of({40: 3.0}), queues=[40, 40]) == [0.0, 9.0]  # alone
 
 
-def test_a_job_that_its_queue_keeps_has_nothing_reserved() -> None:
+def test_job_kept_by_its_queue_has_no_reservation() -> None:
     running, queued = [(4, 50.0, 50.0, 1)], [(8, 10.0, 10.0, 2), (4, 100.0, 100.0, 3)]
     assert starts(4, running, queued, limits_of({40: 6.0}), queues=[40, 40, 41]) == [100.0, 0.0]
     assert starts(4, running, queued, queues=[40, 40, 41]) == [50.0, 60.0]
 
 
-def test_up_to_the_job_that_is_asked_for() -> None:
+def test_schedule_ends_at_the_requested_job() -> None:
     running, queued = [(4, 10.0, 10.0, 0)], [(4, 5.0, 5.0, user) for user in range(3)]
     assert starts(0, running, queued, asked=1) == [10.0, 15.0, np.inf]
     assert starts(4, running, queued, only_now=True) == [0.0, np.inf, np.inf]
@@ -116,7 +116,7 @@ jobs = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st
     st.sampled_from([np.inf, 6.0]),
     st.sampled_from([None, 1, 2, 3]),
 )
-def test_nobody_starts_before_there_is_room(
+def test_schedule_starts_jobs_only_if_cpus_and_limits_allow(
     running: list[Row], queued: list[Row], several: float, seed: int | None
 ) -> None:
     cpus, weights = 32, None if seed is None else np.random.default_rng(seed).normal(size=NO_QUEUE + 1)
@@ -133,7 +133,7 @@ def test_nobody_starts_before_there_is_room(
 
 
 @given(st.lists(jobs, max_size=4), jobs)
-def test_one_job_starts_as_under_easy(running: list[Row], job: Row) -> None:
+def test_single_queued_job_starts_as_under_easy(running: list[Row], job: Row) -> None:
     def columns(rows: Sequence[Row]) -> Jobs:
         table = np.array(rows, np.float64).reshape(-1, 4).T
         return Jobs(table[0].astype(np.int64), table[1].copy(), table[2].copy())

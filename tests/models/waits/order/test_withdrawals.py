@@ -1,4 +1,4 @@
-"""Queued jobs that will be withdrawn: when, by whose they are and how old, and what it means for those behind."""
+"""Withdrawals of queued jobs: times by user and age, and the effect on jobs behind them."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from tests.support.events import cancel, capacity, end, start, submit
 STORM, PATIENCE_S, RUN_S = 40, 900, 36_000
 
 JAM = 40_000
-"""When the machine is filled for long, Unix seconds."""
+"""The time from which the machine is full for long, Unix seconds."""
 
 
 def leaving(seen: Withdrawals, users: list[str | None], age_s: float = 0.0) -> list[float]:
@@ -31,20 +31,20 @@ def leaving(seen: Withdrawals, users: list[str | None], age_s: float = 0.0) -> l
     return list(leaves(ages, of, np.ones(len(users)), seen.seen, seen.users[slots]).tolist())
 
 
-def test_where_nobody_withdraws_a_job_none_is_expected_to_leave() -> None:
+def test_withdrawals_are_not_expected_if_no_job_was_withdrawn() -> None:
     seen = Withdrawals()
     for wait_s in range(0, 100_000, 500):
         seen.see("ada", wait_s, False, 1.0)
     assert leaving(seen, ["ada", None]) == [np.inf, np.inf]
 
 
-def test_of_a_users_jobs_as_many_leave_as_have_left() -> None:
+def test_withdrawals_of_a_user_match_the_observed_rate() -> None:
     seen = Withdrawals()
     for nth in range(400):
         seen.see("ada", 2000.0, nth % 2 == 0, 1.0)
     gone = np.array(leaving(seen, ["ada"] * 100))
     assert 0.35 < np.mean(gone < 2000.0) < 0.65
-    assert np.isfinite(leaving(seen, ["bob"])[0])  # he is taken to be as all, before he has shown what he is
+    assert np.isfinite(leaving(seen, ["bob"])[0])  # a user without history is treated as the average user
 
 
 def test_user_without_withdrawals_stays_longer() -> None:
@@ -56,7 +56,7 @@ def test_user_without_withdrawals_stays_longer() -> None:
     assert ada < 1200.0 < unknown < bob
 
 
-def test_a_restart_changes_nothing_and_few_users_are_kept() -> None:
+def test_withdrawals_survive_a_restart_and_limit_users() -> None:
     seen, other = Withdrawals(), Withdrawals()
     users: list[str | None] = [None, "u0", "u140", "u149", "v3"]
     for nth in range(MOST_USERS + 50):
@@ -71,7 +71,7 @@ def test_a_restart_changes_nothing_and_few_users_are_kept() -> None:
     assert seen.slots.slot_of("u0") == MOST_USERS
 
 
-def test_one_withdrawal_is_forgotten_in_the_end() -> None:
+def test_withdrawals_of_a_single_job_are_forgotten() -> None:
     seen = Withdrawals()
     seen.see("ada", 100.0, True, 1.0)
     assert np.isfinite(leaving(seen, ["bob"])).all()
@@ -93,7 +93,7 @@ def test_tasks_withdrawn_together_count_as_one_after_another() -> None:
 
 
 def jammed() -> Engine:
-    """A site where jobs have started after seconds, until one fills it for long."""
+    """Build a site where jobs start within seconds, until one job fills it for long."""
     engine = Engine("made", EngineSettings(method="order", shadows=()))
     engine.apply(capacity(64))
     for nth in range(500):
@@ -112,7 +112,7 @@ def order_of(engine: Engine) -> LearntOrder:
 
 
 def asked_s(engine: Engine, now: int) -> float:
-    """The wait that a job behind all others is told."""
+    """Return the predicted wait of a job behind all others."""
     (told,) = consider(engine, [Job.of(submit("asked", now, user="zoe", cpus=64, walltime=600))])
     assert told.predicted_wait_s is not None
     return told.predicted_wait_s
@@ -130,7 +130,7 @@ def test_few_withdrawals_from_a_jam_predict_no_others(users: int, gone: int) -> 
     assert 0.8 * run_s * (jobs - gone) < told_s <= RUN_S + run_s * (jobs - gone)
 
 
-def test_who_could_not_start_was_not_withdrawn_from_the_queue() -> None:
+def test_ineligible_job_cancelled_is_not_a_withdrawal() -> None:
     engine, now = jammed(), JAM + 20
     for nth in range(STORM):
         engine.apply(submit(f"held-{nth}", now, user="eve", cpus=32, walltime=RUN_S, dependency="afterok:long"))
@@ -142,7 +142,7 @@ def test_who_could_not_start_was_not_withdrawn_from_the_queue() -> None:
 
 
 def withdrawn(engine: Engine) -> float:
-    """How many jobs were seen withdrawn, those of a burst as one."""
+    """Return the number of withdrawn jobs; a burst counts as one."""
     return float(order_of(engine)._sums.withdrawals.seen[0].sum())
 
 
@@ -157,10 +157,10 @@ def test_tasks_of_an_array_are_withdrawn_as_they_start(one_by_one: bool) -> None
         engine.apply(cancel(name, now + 2000, array=array))
     assert 0.9 < withdrawn(engine) < 5.0
     withdrawals = order_of(engine)._sums.withdrawals
-    assert withdrawals.users[withdrawals.slots.slot_of("eve"), 0] > 20.0  # of her last 33 or so
+    assert withdrawals.users[withdrawals.slots.slot_of("eve"), 0] > 20.0  # of about the last 33
 
 
-def test_an_attempt_whose_start_was_not_seen_was_not_withdrawn() -> None:
+def test_requeue_without_a_start_is_not_a_withdrawal() -> None:
     engine = jammed()
     engine.apply(submit("again", JAM + 20, user="eve", cpus=1, walltime=60))
     engine.apply(Requeue(site="s", time=JAM + 900, job="again"))
@@ -168,7 +168,7 @@ def test_an_attempt_whose_start_was_not_seen_was_not_withdrawn() -> None:
 
 
 def storm(engine: Engine, number: int, at: int) -> int:
-    """Jobs of one user behind a long one, all withdrawn after a while; gives when they are."""
+    """Submit jobs of one user behind a long one and cancel all of them later; return the time of that."""
     for nth in range(STORM):
         engine.apply(submit(f"{number}-{nth}", at + nth, user="eve", cpus=32, walltime=RUN_S))
     for nth in range(STORM):
@@ -194,7 +194,7 @@ def test_jobs_behind_a_storm_wait_less_if_storms_were_withdrawn(storms: int) -> 
 
 
 def after_storms(engine: Engine) -> float:
-    """Storms have been withdrawn, and another queues; gives when that is."""
+    """Submit and withdraw storms of jobs, then queue another one; return the time of that."""
     now = JAM + 20
     for number in range(3):
         now = storm(engine, number, now)
@@ -204,13 +204,13 @@ def after_storms(engine: Engine) -> float:
 
 
 def with_stays(ordered: OrderedQueue, places: Any, stays_s: float) -> OrderedQueue:
-    """The same, where some jobs of the queue stay for so long."""
+    """Return the same queue where some jobs stay for `stays_s`."""
     queued = ordered.sight.queued._replace(stays_s=ordered.sight.queued.stays_s.copy())
     queued.stays_s[places] = stays_s
     return replace(ordered, sight=ordered.sight._replace(queued=queued))
 
 
-def test_each_job_is_asked_for_as_if_it_stayed() -> None:
+def test_job_start_is_predicted_without_its_own_withdrawal() -> None:
     engine = jammed()
     ordered = order_of(engine).ordered(engine.context, after_storms(engine))
     rows, starts_s = ordered.starts()
