@@ -81,7 +81,7 @@ def test_models_add_in_a_fixed_order() -> None:
     assert not found, "use math.fsum, models.linear or a stable sort, or list whole numbers above: " + ", ".join(found)
 
 
-def test_listed_sums_exist() -> None:
+def test_allowed_sums_match_the_source() -> None:
     listed = {(name, function) for name, functions in WHOLE_NUMBERS.items() for function in functions}
     assert listed == {(name, function) for name, function, _, operation in of_models() if operation == "sum"}
 

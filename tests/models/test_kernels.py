@@ -85,7 +85,7 @@ def test_kernel_callers_recompile_after_a_change_in_another_file(
     assert called(first, tmp_path / "cache") == (expected, 1)
 
 
-def test_unwritable_folder_leaves_kernels_to_numba(copies: tuple[Path, Path], tmp_path: Path) -> None:
+def test_unwritable_cache_folder_falls_back_to_numba(copies: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "kernels").touch()
     first, _ = copies
@@ -93,5 +93,5 @@ def test_unwritable_folder_leaves_kernels_to_numba(copies: tuple[Path, Path], tm
     assert list((tmp_path / "cache").rglob("caller*.nbi")) or list(first.rglob("caller*.nbi"))
 
 
-def test_functions_of_other_packages_stay_where_numba_puts_them() -> None:
+def test_kernel_locator_ignores_functions_of_other_packages() -> None:
     assert kernels.KernelLocator.from_function(called, __file__) is None

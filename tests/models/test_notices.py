@@ -95,7 +95,7 @@ def test_small_change_has_no_notice() -> None:
     assert due(job, 10.0, 60.0) is None
 
 
-def test_made_again_after_a_crash_it_has_the_same_id() -> None:
+def test_notice_repeated_after_a_crash_has_the_same_id() -> None:
     once, again = (watched(PLACE, FIRST, BEFORE_S) for _ in range(2))
     first, second = notice(once, "slipped", 1.0, "n"), notice(again, "slipped", 2.0, "n")
     assert first.id == second.id

@@ -23,12 +23,12 @@ def test_preferred_site_is_first_unless_another_is_sooner(margin_s: float, first
 
 
 @pytest.mark.parametrize("doubt", [{"stale": "old"}, {"low_confidence": "2 jobs"}, {"predicted_wait_s": None}])
-def test_preferred_site_without_a_sure_estimate_keeps_its_place(doubt: dict[str, str | None]) -> None:
+def test_preferred_site_with_uncertain_estimate_keeps_its_rank(doubt: dict[str, str | None]) -> None:
     told = {"fast": bounded(1800.0), "home": msgspec.structs.replace(bounded(3600.0), **doubt)}  # type: ignore[arg-type]
     assert preferring(rank(JOB, told, {}), Preference("home", 1e9)).ranking[0].site == "fast"
 
 
-def test_unsure_site_takes_no_place_from_the_preferred_one() -> None:
+def test_uncertain_site_does_not_outrank_the_preferred_one() -> None:
     told = {"young": bounded(0.0, low_confidence="2 jobs"), "home": bounded(3600.0)}
     assert preferring(rank(JOB, told, {}), Preference("home")).ranking[0].site == "home"
 

@@ -95,7 +95,7 @@ def test_parameters_of_either_kind_are_checked() -> None:
         check_parameters("downey", {"window": 0.1})
 
 
-def test_checking_a_methods_parameters_loads_that_method_alone() -> None:
+def test_check_parameters_loads_only_that_method() -> None:
     program = """
 import sys
 from models.method_registry import check_parameters

@@ -78,7 +78,7 @@ ENCODED = encode(Kept(Learnt(np.arange(6.0).reshape(2, 3), np.ones(4, np.float32
 
 
 @given(st.integers(0, len(ENCODED) - 1), st.binary(max_size=9))
-def test_changed_bytes_are_refused_or_arrays(place: int, other: bytes) -> None:
+def test_read_of_changed_bytes_raises_or_returns_arrays(place: int, other: bytes) -> None:
     changed = ENCODED[:place] + other + ENCODED[place + len(other) :]
     try:
         kept = read(changed)
@@ -98,7 +98,7 @@ def test_changed_bytes_are_refused_or_arrays(place: int, other: bytes) -> None:
         (5.0, np.zeros(1)),
     ],
 )
-def test_arrays_of_another_kind_or_shape_are_refused(found: object, expected: object) -> None:
+def test_check_alike_rejects_other_types_and_shapes(found: object, expected: object) -> None:
     with pytest.raises(ValueError, match="; expected "):
         check_alike(found, expected)
     check_alike(expected, expected)

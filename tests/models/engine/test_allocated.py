@@ -53,7 +53,7 @@ def test_start_without_cpus_counts_requested_cpus() -> None:
     assert in_use(engine) == 8
 
 
-def test_altered_and_requeued() -> None:
+def test_allocated_cpus_are_altered_and_kept_by_a_requeue() -> None:
     engine = Engine("s", SETTINGS)
     engine.apply(submit("1", 1.0, cpus=8))
     engine.apply(start("1", 2.0, cpus=16))

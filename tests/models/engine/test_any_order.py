@@ -131,7 +131,7 @@ def fates(events: list[AnyEvent]) -> Engine:
 
 
 @given(disorderly())
-def test_disorder_leaves_sound_totals_and_no_ghosts(pair: tuple[list[AnyEvent], list[AnyEvent]]) -> None:
+def test_disordered_events_keep_totals_valid_and_no_extra_jobs(pair: tuple[list[AnyEvent], list[AnyEvent]]) -> None:
     happened, came = pair
     engine = new_engine()
     for each in came:
@@ -143,7 +143,7 @@ def test_disorder_leaves_sound_totals_and_no_ghosts(pair: tuple[list[AnyEvent], 
 
 
 @given(disorderly(), st.randoms(use_true_random=False))
-def test_lost_events_leave_sound_totals(pair: tuple[list[AnyEvent], list[AnyEvent]], dice: Any) -> None:
+def test_lost_events_keep_totals_valid(pair: tuple[list[AnyEvent], list[AnyEvent]], dice: Any) -> None:
     engine = new_engine()
     for each in pair[1]:
         if dice.random() < 0.7:

@@ -240,7 +240,7 @@ def test_load_rejects_state_of_another_version(version: int) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, 10**6))
-def test_garbage_is_refused(garbage: bytes, cut: int) -> None:
+def test_load_rejects_invalid_bytes(garbage: bytes, cut: int) -> None:
     whole = kept().state
     assert whole is not None
     for state in (garbage, whole[: cut % len(whole)]):
@@ -249,7 +249,7 @@ def test_garbage_is_refused(garbage: bytes, cut: int) -> None:
 
 
 @pytest.mark.parametrize("features", [b"", b"1234567", b"12345678", "text", [0.0] * 16])
-def test_features_of_another_shape_are_refused(features: Any) -> None:
+def test_load_rejects_features_of_another_shape(features: Any) -> None:
     engine = engine_after(submit("1", 0.0))
     saved = msgspec.msgpack.decode(engine.checkpoint()[0])
     place = [field.name for field in msgspec.structs.fields(Job)].index("features")

@@ -51,7 +51,7 @@ def test_unsubmitted_job_is_kept_for_an_hour() -> None:
     assert given_up(engine, late) == [] and given_up(engine, ordinary(200, 1, 2 * HOUR_S)) == ["lost-1"]
 
 
-def test_together_they_never_have_more_than_the_site_has() -> None:
+def test_unsubmitted_jobs_never_exceed_the_site_cpus() -> None:
     engine = busy()
     more = [Start(site="s", time=20.0 + number, job=f"more-{number}", cpus=30) for number in range(2)]
     assert given_up(engine, more) == ["lost-0"]

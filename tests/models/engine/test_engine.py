@@ -94,7 +94,7 @@ def test_cancel_removes_job_and_emits_censored_outcome() -> None:
     assert not engine.context.state.jobs and len(engine.context.history) == len(engine.context.runs) == 0
 
 
-def test_held_jobs_are_not_in_the_queue_that_others_find() -> None:
+def test_held_jobs_do_not_count_as_queued() -> None:
     engine = engine_after(submit("1", 0.0, cpus=4))
     assert engine.apply(Hold(site="s", job="1", time=1.0)) == []
     assert engine.context.state.totals(SITE, Phase.QUEUED).cpus == 0

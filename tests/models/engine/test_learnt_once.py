@@ -27,7 +27,7 @@ def learnt(engine: Engine, events: list[AnyEvent]) -> int:
     return sum(isinstance(record, Outcome) for event in events for record in engine.apply(event))
 
 
-def test_five_thousand_jobs_that_come_twice_are_learnt_once() -> None:
+def test_repeated_events_of_5000_jobs_are_learned_once() -> None:
     engine = Engine("s", SETTINGS)
     assert learnt(engine, jobs(0, 5000)) == 2 * 5000
     assert learnt(engine, jobs(0, 5000)) == 0

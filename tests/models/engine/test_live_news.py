@@ -63,7 +63,7 @@ def test_cancel_of_a_large_job_ahead_brings_the_start_forward(engine: Engine) ->
     assert start_of(engine) < before - 1800.0
 
 
-def test_reservation_puts_the_start_off_until_it_ends(engine: Engine) -> None:
+def test_reservation_delays_the_start_until_its_end(engine: Engine) -> None:
     engine.apply(Cancel(site="s", time=60.0, job="large"))
     upkeep = Reservation(name="upkeep", start=3000.0, end=50_000.0, pools=["batch"], maintenance=True)
     engine.apply(machine(70.0, 0, upkeep))

@@ -16,10 +16,10 @@ def run_mutations(first: int, last: int) -> None:
     assert "'refused'" in ran.stdout and "'went on'" in ran.stdout
 
 
-def test_mutated_states_are_refused_or_go_on() -> None:
+def test_mutated_states_are_rejected_or_loaded() -> None:
     run_mutations(3500, 3700)  # Seed 3623 has a live job of -2**31 CPUs, which crashed the process.
 
 
 @pytest.mark.long
-def test_many_mutated_states_are_refused_or_go_on() -> None:
+def test_many_mutated_states_are_rejected_or_loaded() -> None:
     run_mutations(0, 5000)

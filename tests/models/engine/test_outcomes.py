@@ -66,7 +66,7 @@ def test_job_first_seen_at_start_is_not_in_accuracy_or_history() -> None:
         ("submit@100 end@99 start@99", 0.0, 0.0),
     ],
 )
-def test_clocks_that_differ_make_no_negative_times(text: str, wait_s: float, run_s: float) -> None:
+def test_clock_differences_give_no_negative_times(text: str, wait_s: float, run_s: float) -> None:
     engine = new_engine()
     found = outcomes(applied(engine, story(text)))
     assert [(each.actual_wait_s, each.actual_run_s) for each in found] == [(wait_s, None), (wait_s, run_s)]

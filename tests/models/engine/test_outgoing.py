@@ -21,7 +21,7 @@ from tests.support.engines import (
 from tests.support.events import start, submit
 
 
-def test_accuracy_is_that_of_the_outcomes() -> None:
+def test_accuracy_equals_the_accuracy_of_the_outcomes() -> None:
     engine = Engine("s", EVERY)
     names = [*engine.methods.waits, "a", "b"]  # The workload has external estimates of these two sources.
     accuracy, cancelled = ({name: Accuracy() for name in names} for _ in range(2))
@@ -82,7 +82,7 @@ def test_max_down_fraction_sets_the_share_for_withholding(share: float, withheld
     assert (predicted(engine, submit("1", 1.0)).predicted_wait_s is None) == withheld
 
 
-def test_predictions_come_back_with_the_nodes() -> None:
+def test_predictions_resume_when_nodes_return() -> None:
     engine = engine_after(nodes_at(0.0, down_nodes=9), settings=msgspec.structs.replace(MEDIAN, method="zero"))
     assert predicted(engine, submit("1", 1.0)).predicted_wait_s is None
     engine.apply(nodes_at(2.0))

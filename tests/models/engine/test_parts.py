@@ -38,7 +38,7 @@ def test_planned_run_is_time_limit_or_predicted_run_time(
     assert planned_run_s(walltime, run_s) == planned
 
 
-def test_bounds_are_own_or_lent_and_absent_for_baselines() -> None:
+def test_bounds_are_own_or_borrowed_and_missing_for_baselines() -> None:
     own, lent = {"0.5": 1.0}, {"0.5": 2.0}
     predicted = job()
     predicted.estimates = {

@@ -145,7 +145,7 @@ def test_held_and_running_jobs_are_not_estimated() -> None:
     assert {record.job for record in again(tick(engine, 4400.0))} == {"1", "3"}
 
 
-def test_changed_capacity_concerns_every_queued_job_immediately() -> None:
+def test_changed_capacity_re_estimates_all_queued_jobs() -> None:
     engine = engine_with(*(submit(str(number), 1000.0) for number in range(5)))
     tick(engine, 1120.0)
     assert again(tick(engine, 1130.0)) == []
@@ -236,7 +236,7 @@ def test_stale_timers_change_no_suspended_job() -> None:
     assert states[0] == states[1]
 
 
-def test_often_altered_job_takes_no_more_room() -> None:
+def test_re_estimate_timers_of_an_altered_job_are_bounded() -> None:
     engine = engine_with(submit("1", 1000.0))
     for number in range(3 * MIN_STALE_ENTRIES):
         engine.apply(Alter(site="s", job="1", time=1001.0 + number / 100, walltime=60.0 + number))

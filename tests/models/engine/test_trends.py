@@ -80,7 +80,7 @@ def test_median_of_one_wait_is_near_it(wait_s: float) -> None:
     assert counts.median_s() == pytest.approx(min(wait_s, BEGINS[-1]), rel=0.13, abs=8.0)
 
 
-def test_bounds_are_counted_where_there_are_any() -> None:
+def test_trends_count_bounded_and_covered_jobs() -> None:
     past = Trends()
     past.job_dequeued(MONDAY, 10.0, 60.0, 50.0)
     past.job_dequeued(MONDAY, 10.0, 60.0, 70.0)

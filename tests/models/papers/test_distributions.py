@@ -129,7 +129,7 @@ def test_load_into_another_history_size_keeps_common_jobs(size: int) -> None:
     assert other.distribution_distances(job, resized) is not None
 
 
-def test_saved_and_loaded_with_other_bins_it_goes_by_these() -> None:
+def test_distributions_loaded_with_other_bins_use_these_bins() -> None:
     site, method, whole = new_site(), QesperaDistributions(), QesperaDistributions(bins=5)
     play(method, site, 0, 70)
     other = taken_back(method, QesperaDistributions(bins=5))

@@ -136,7 +136,7 @@ def test_hypothesis_and_its_opposite_are_not_both_supported(
 
 
 @given(samples, samples, st.floats(-1e6, 1e6))
-def test_degrees_of_freedom_are_those_of_the_smaller_sample(x: Sample, y: Sample, difference_s: float) -> None:
+def test_welch_degrees_of_freedom_are_within_their_limits(x: Sample, y: Sample, difference_s: float) -> None:
     freedom = welch(x, y, difference_s)[1]
     assert (1 - 1e-9) * (min(x.count, y.count) - 1) <= freedom <= (1 + 1e-9) * (x.count + y.count - 2)
 
@@ -194,7 +194,7 @@ def test_templates_are_used_in_order_of_the_thesis() -> None:
         assert estimate.reason == reason
 
 
-def test_ranges_of_processors_reach_to_powers_of_two() -> None:
+def test_cpu_ranges_end_at_powers_of_two() -> None:
     method = taught(*((make(cpus=cpus), 100.0 * cpus) for cpus in (5, 8)))
     assert [predicted(method, make(cpus=cpus)).run_s for cpus in (4, 5, 8, 9)] == [None, 650.0, 650.0, None]
 
@@ -204,7 +204,7 @@ def test_function_that_falls_below_zero_is_rejected() -> None:
     assert predicted(falling, make(cpus=8)) == RunEstimate(None, "too little history")
 
 
-def test_jobs_without_an_executable_run_one_that_has_no_name() -> None:
+def test_jobs_without_executable_share_an_unnamed_one() -> None:
     method = taught(
         *((make(user, None), run_s) for user, run_s in (("ada", 10), ("ada", 30), ("bob", 50), ("bob", 70)))
     )
@@ -341,7 +341,7 @@ def test_expired_runs_are_removed_from_the_repository() -> None:
         assert entry.ranges.keys() == last._repository[key].ranges.keys()
 
 
-def test_sums_are_exact() -> None:
+def test_run_sums_are_exact() -> None:
     dice = random.Random(5)
     times = [dice.randrange(10**12) for _ in range(200)]
     entry, other = RunEntry(), RunEntry()

@@ -43,7 +43,7 @@ def queued(
 # Attributes and states.
 
 
-def test_state_vectors_by_hand() -> None:
+def test_state_vectors_equal_manual_computation() -> None:
     site = site_of(
         running("1", "ada", "day", 4, 100.0, 500.0),
         running("2", "ada", "day", 2, 0.0, 50.0),  # longer than predicted: no run time remains
@@ -95,7 +95,7 @@ def ended(job: Job, run_s: float, method: IblRuns) -> None:
     method.learn(job, run_s, RunHistory())
 
 
-def test_1_nn_and_n_wa_by_hand() -> None:
+def test_ibl_estimate_equals_manual_computation() -> None:
     jobs = {"ada": 100.0, "bob": 900.0}
     for neighbours, middle, expected in (
         (1, "mean", 100.0),
@@ -112,7 +112,7 @@ def test_1_nn_and_n_wa_by_hand() -> None:
         assert method.predict(Job("9", 0, 0.0, user="ada"), site).wait_s == pytest.approx(expected)
 
 
-def test_like_jobs_in_like_states_wait_alike() -> None:
+def test_ibl_predicts_equal_waits_in_similar_states() -> None:
     method = Ibl(policy=("queue",), state=("queued_jobs",), attributes=("user",), neighbours=3, job_share=0.5)
     idle, full = site_of(), site_of(*[queued(f"q{n}", "eve", "day", 1, 0.0, 60.0) for n in range(9)])
     for number in range(6):
@@ -166,7 +166,7 @@ def test_running_job_is_predicted_from_longer_runs_only() -> None:
     assert method.predict(job, RunHistory(), 1000.0).run_s == 1000.0
 
 
-def test_names_of_jobs_long_gone_are_forgotten() -> None:
+def test_ibl_names_of_old_jobs_are_forgotten() -> None:
     method = IblRuns(run_history=4)
     for number in range(200):
         ended(Job("1", 0, 0.0, user=f"u{number}"), float(number), method)

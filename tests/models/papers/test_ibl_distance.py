@@ -40,7 +40,7 @@ def distances(selection: Selection, x: Instance, learnt: Iterable[Instance], job
     return [float(found[list(places).index(place)]) for place in range(len(listed))]
 
 
-def test_job_distances_by_hand() -> None:
+def test_job_distances_equal_manual_computation() -> None:
     selection = Selection(("user", "cpus", "walltime", "time_of_day"), (), ())
     x = Instance(request(walltime=1000.0, time_of_day=0.0))
     same = Instance(request(walltime=1000.0))
@@ -59,7 +59,7 @@ def test_ranges_include_the_job_itself() -> None:
     assert distances(selection, x, [near, far], 1.0) == pytest.approx([0.25, 1.0])
 
 
-def test_state_distances_by_hand() -> None:
+def test_state_distances_equal_manual_computation() -> None:
     selection = Selection((), ("queue",), ("free_cpus", "running_jobs", "queued_demand"))
     x = Instance(request(), state(10, {"day": [3, 0, 0, 0, 0, 100], "night": [1, 0, 0, 0, 0, 0]}))
     y = Instance(request(), state(30, {"day": [1, 0, 0, 0, 0, 60], "week": [2, 0, 0, 0, 0, 40]}))
@@ -170,7 +170,7 @@ def test_memory_ring_equals_a_new_memory_of_the_same_jobs(learnt: list[Instance]
     assert told[0] == told[1]
 
 
-def test_means_and_medians_under_the_kernel() -> None:
+def test_averaged_uses_kernel_weights_for_mean_and_median() -> None:
     values, distance = np.array([0.0, 30.0, 90.0]), np.array([0.0, 0.5, 1.0])
     weights = [1.0, math.exp(-0.25), math.exp(-1.0)]
     assert averaged(values, distance, "mean") == pytest.approx((30 * weights[1] + 90 * weights[2]) / sum(weights))

@@ -147,7 +147,7 @@ REGRESSORS = {"linear": lambda n: n, "inverse": lambda n: 1 / n, "logarithmic": 
 
 
 @pytest.mark.parametrize("predictor", REGRESSORS)
-def test_regressions_are_those_of_scipy(predictor: str) -> None:
+def test_regressions_equal_scipy(predictor: str) -> None:
     dice = np.random.default_rng(2)
     cpus = dice.integers(1, 300, 50)
     x, times = REGRESSORS[predictor](cpus.astype(float)), np.round(20_000 + 100 * dice.normal(size=50) + 9 * cpus)

@@ -46,6 +46,8 @@ times = st.floats(0, 1e11)
 
 
 @given(times, times, st.none() | times, times)
-def test_bounding_keeps_the_order(run_s: float, other_s: float, walltime: float | None, elapsed_s: float) -> None:
+def test_within_keeps_the_order_of_run_times(
+    run_s: float, other_s: float, walltime: float | None, elapsed_s: float
+) -> None:
     less, more = sorted((run_s, other_s))
     assert within(less, walltime, elapsed_s) <= within(more, walltime, elapsed_s)

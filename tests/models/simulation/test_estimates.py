@@ -38,7 +38,7 @@ def test_lerwf_queries_run_time_by_elapsed_time() -> None:
     assert ("1", 30.0) in diary.asked and ("2", 20.0) in diary.asked
 
 
-def test_estimates_without_a_prediction() -> None:
+def test_estimates_without_a_prediction_use_mean_or_walltime() -> None:
     estimates = PredictedRunTimes(Diary())
     job = make(1, 0, 1, 1)
     assert estimates.of(job) == 3600

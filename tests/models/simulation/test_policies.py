@@ -67,7 +67,7 @@ every = pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @every
 @settings(max_examples=40)
 @given(workload=workloads(), exact=st.booleans())
-def test_processors_are_not_shared_and_work_is_conserved(policy: str, workload: Workload, exact: bool) -> None:
+def test_cpus_are_not_shared_and_work_is_conserved(policy: str, workload: Workload, exact: bool) -> None:
     jobs, estimated = workload
     by_id = {job.job: job for job in jobs}
     site = made(policy, jobs, Actual() if exact else Given(estimated))

@@ -107,7 +107,7 @@ def test_day_cycle_equals_the_published_gamma() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 50_000, START])
-def test_arrivals_follow_the_days_cycle_wherever_they_begin(start: int) -> None:
+def test_arrivals_follow_the_day_cycle_for_any_start(start: int) -> None:
     submits = np.concatenate([arrivals(np.random.default_rng(seed), 4_000, start, 400.0 * DAY) for seed in range(6)])
     share = np.bincount(submits % DAY // (6 * 3600), minlength=4) / submits.size
     expected = day_cycle().reshape(4, -1).sum(axis=1) / (DAY // SLOT)
@@ -187,7 +187,7 @@ def test_impatient_share_equals_the_requested_share() -> None:
         {"impatient": -0.1},
     ],
 )
-def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
+def test_generate_rejects_non_positive_parameters(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         generate(**{"seed": 1, "jobs": 10, "cpus": 4, "load": 0.5} | wrong)  # type: ignore[arg-type]
 

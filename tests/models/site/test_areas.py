@@ -147,7 +147,7 @@ def seen(areas: Areas) -> list[Any]:
 
 
 @given(events())
-def test_prepared_areas_are_those_that_an_event_builds(said: list[AnyEvent]) -> None:
+def test_prepared_areas_equal_those_built_by_the_event(said: list[AnyEvent]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("models.method.JOBS_PER_STEP", 0)
         patch.setattr("models.site.areas.JOBS_PER_STEP", 1)

@@ -73,7 +73,7 @@ def test_replayed_clock_keeps_the_time_of_its_events(arrived: float | None) -> N
     assert clock.doubt(NOW, arrived) is not None
 
 
-def test_many_that_agree_overrule_a_replayed_sites_time() -> None:
+def test_replayed_clock_advances_by_many_agreeing_events() -> None:
     clock = replayed_clock()
     there = clock.now + 500 * DAY_S
     doubts = [clock.doubt(there + second, None) for second in range(MAX_CONFIRMING)]
@@ -118,7 +118,7 @@ def test_rare_future_event_does_not_keep_replay_clock_ahead() -> None:
 
 
 @pytest.mark.parametrize("days", [2, 59, 300])
-def test_old_events_in_a_row_have_no_genuine_one_rejected(days: int) -> None:
+def test_clock_accepts_real_events_after_a_series_of_old_events(days: int) -> None:
     clock = replayed_clock()
     before = clock.now
     for event in range(1000):
@@ -142,5 +142,5 @@ def test_clock_is_set_back_to_the_latest_of_the_late_events() -> None:
     assert clock.now == before
 
 
-def test_few_lags_are_kept() -> None:
+def test_clock_lags_are_limited() -> None:
     assert len(live_clock(1000).lags) == MAX_LAGS

@@ -129,7 +129,7 @@ def test_features_equal_manual_computation() -> None:
     }
 
 
-def test_jobs_of_unknown_users_do_not_share_one() -> None:
+def test_jobs_without_user_do_not_count_as_one_user() -> None:
     state = SiteState()
     state.enter(Job(id="1", attempt=0, submit=0.0, user=None, cpus=8, planned_run_s=60.0))
     found = features_of(Job(id="2", attempt=0, submit=1.0, user=None), state, 1.0)

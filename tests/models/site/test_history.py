@@ -79,7 +79,7 @@ def test_rows_beyond_the_count_and_before_the_window_are_ignored(count: int) -> 
 
 
 @pytest.mark.parametrize("count", COUNTS[1:])
-def test_missing_rows_are_an_error(count: int) -> None:
+def test_restore_rejects_missing_rows(count: int) -> None:
     _, rows = filled(7, count)
     window = rows[-7:]
     for missing in range(len(window)):
@@ -89,7 +89,7 @@ def test_missing_rows_are_an_error(count: int) -> None:
         assert (history.count, len(history.waits)) == (0, 0)
 
 
-def test_older_rows_do_not_stand_for_a_missing_one() -> None:
+def test_restore_rejects_an_older_row_for_a_missing_one() -> None:
     _, rows = filled(7, 20)
     with pytest.raises(ValueError, match="6 of the last 7"):
         History(7).restore(rows[:15] + rows[16:], 20)

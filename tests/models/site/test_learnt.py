@@ -40,7 +40,7 @@ def test_restored_learned_jobs_contain_the_same_jobs(count: int) -> None:
     assert (learnt.state, list(learnt.rows.numbered)) == (again.state, list(again.rows.numbered))
 
 
-def test_missing_rows_are_refused() -> None:
+def test_restore_of_learned_jobs_rejects_missing_rows() -> None:
     learnt, again = added(MERGE), LearntJobs(MERGE)
     with pytest.raises(ValueError, match="rows"):
         again.restore(learnt.state, list(learnt.rows.numbered)[1:], learnt.rows.count, learnt.rows.oldest)

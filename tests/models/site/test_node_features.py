@@ -43,7 +43,7 @@ PARTITION = "PartitionName=batch State=UP"
         ("(" * 3000, "one"),
     ],
 )
-def test_expressions(words: str, expected: Any) -> None:
+def test_node_feature_expression_is_parsed_to_alternatives(words: str, expected: Any) -> None:
     assert alternatives(words) == ([[words[:256]]] if expected == "one" else expected)
 
 
@@ -71,7 +71,7 @@ def of_pbs(words: str) -> Any:
         ),
     ],
 )
-def test_other_schedulers(found: Any, expected: Any) -> None:
+def test_node_features_of_other_schedulers_are_parsed(found: Any, expected: Any) -> None:
     assert found == expected
 
 

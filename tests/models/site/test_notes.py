@@ -85,7 +85,7 @@ def test_settled_pairs_can_be_read_later() -> None:
     assert list(pairs) == [(b"a", b"b")] and list(notes.settled()) == []
 
 
-def test_too_many_kinds_are_refused() -> None:
+def test_notes_put_rejects_too_many_kinds() -> None:
     notes = JobNotes(3)
     for kind in range(2):
         notes.put(kind, b"")
@@ -94,7 +94,7 @@ def test_too_many_kinds_are_refused() -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"", b"\x93", msgspec.msgpack.encode([7, "1"])])
-def test_other_rows_are_refused(wrong: bytes) -> None:
+def test_notes_load_rejects_an_invalid_row(wrong: bytes) -> None:
     notes = JobNotes(4)
     notes.rows.append(wrong)
     with pytest.raises(ValueError, match="row 0"):

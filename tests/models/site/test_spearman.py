@@ -77,7 +77,7 @@ def pushed(x: Floats, y: Floats, size: int) -> RollingSpearman:
 
 
 @given(streams())
-def test_equals_scipy_after_every_push(stream: tuple[int, Floats, Floats]) -> None:
+def test_window_equals_scipy_after_every_push(stream: tuple[int, Floats, Floats]) -> None:
     size, x, y = stream
     window = RollingSpearman(x.shape[1], size)
     for end in range(1, len(y) + 1):
@@ -220,7 +220,7 @@ def test_push_rejects_a_row_of_another_shape(x: npt.ArrayLike) -> None:
 
 
 @pytest.mark.parametrize(("x", "y"), [([1.0, 2.0], [1.0, 2.0]), ([[1.0], [2.0]], [1.0]), ([[1.0]], 1.0)])
-def test_rows_of_another_shape_are_refused(x: npt.ArrayLike, y: npt.ArrayLike) -> None:
+def test_rebuild_rejects_rows_of_another_shape(x: npt.ArrayLike, y: npt.ArrayLike) -> None:
     with pytest.raises(ValueError, match="expected rows"):
         RollingSpearman.from_rows(x, y)
 
@@ -261,6 +261,6 @@ def test_window_rebuilt_from_last_rows_has_equal_layout(rows: int) -> None:
     assert np.array_equal(rebuilt.correlations, pushed.correlations)
 
 
-def test_rows_that_are_missing_are_refused() -> None:
+def test_rebuild_rejects_missing_rows() -> None:
     with pytest.raises(ValueError, match="3 rows; expected 10"):
         RollingSpearman.from_rows(np.ones((3, 1)), np.ones(3), size=10, pushed=25)

@@ -129,7 +129,7 @@ def test_altered_job_moves_between_queues_with_all_its_sums() -> None:
     assert (long.count, long.cpus, long.planned_run_us, long.work, long.since) == (1, 8, 100_000, 800_000, 10_000_000)
 
 
-def test_jobs_come_out_in_the_order_in_which_they_came_in() -> None:
+def test_jobs_in_a_phase_are_returned_in_order_of_entry() -> None:
     state = SiteState()
     jobs = [Job(id=str(number), attempt=0, submit=float(-number)) for number in range(5)]
     for job in jobs:
@@ -139,7 +139,7 @@ def test_jobs_come_out_in_the_order_in_which_they_came_in() -> None:
     assert [job.id for job in state.in_phase(Phase.QUEUED)] == ["0", "1", "2", "3", "4"]
 
 
-def test_time_in_a_phase_adds_up_and_is_never_negative() -> None:
+def test_totals_elapsed_time_is_a_sum_and_never_negative() -> None:
     totals = Totals()
     for since in (10.5, 20.25):
         totals.add(1, 0, micros(since))

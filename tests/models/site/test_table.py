@@ -180,7 +180,7 @@ def test_expected_run_time_is_limited_by_the_walltime() -> None:
         assert state.table.columns().run_s[number] == expected
 
 
-def test_rows_move_a_few_at_an_event_and_stay_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_moved_in_steps_and_stay_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MOVED_ROWS", 7)
     state, dice, number = SiteState(), np.random.default_rng(3), 0
     for stay in (0.9, 0.1, 0.5, 0.05, 0.8):

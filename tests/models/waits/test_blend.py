@@ -94,7 +94,7 @@ def test_moved_job_counts_for_the_queue_of_its_prediction() -> None:
 
 
 @pytest.mark.parametrize(("far", "at_least", "at_most"), [(0.05, 0.05, 0.15), (100.0, 0.3, 4.0)])
-def test_jobs_of_a_burst_move_the_bounds_only_so_far(
+def test_burst_moves_the_bounds_by_a_limited_amount(
     monkeypatch: pytest.MonkeyPatch, far: float, at_least: float, at_most: float
 ) -> None:
     monkeypatch.setattr(quantiles, "FAR", far)

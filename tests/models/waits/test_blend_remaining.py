@@ -211,5 +211,5 @@ def test_own_landmarks_separate_bounds_of_old_age() -> None:
     assert young_s.item(0, 2) > 4.0 * old_s.item(0, 2)
 
 
-def test_landmarks_double() -> None:
+def test_landmarks_double_at_each_step() -> None:
     assert [later / sooner for sooner, later in pairwise(LANDMARKS_S)] == [2.0] * (AGES - 2)

@@ -15,13 +15,13 @@ coordinate = st.integers(0, 40).map(lambda eighths: eighths / 8.0)
     eps=st.sampled_from([0.125, 0.25, 0.5, 1.0, 1.25, 10.0]),
     min_pts=st.integers(1, 6),
 )
-def test_agrees_with_scikit_learn(points: list[tuple[float, float]], eps: float, min_pts: int) -> None:
+def test_dbscan_equals_scikit_learn(points: list[tuple[float, float]], eps: float, min_pts: int) -> None:
     plane = np.array(points)
     _compare(plane, eps, min_pts)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_agrees_with_scikit_learn_on_crowds(seed: int) -> None:
+def test_dbscan_of_many_points_equals_scikit_learn(seed: int) -> None:
     random = np.random.default_rng(seed)
     centres = random.random((6, 2))
     crowd = centres[random.integers(0, 6, 1500)] + random.normal(0.0, 0.02, (1500, 2))

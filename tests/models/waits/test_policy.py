@@ -31,7 +31,7 @@ def test_policy_method_selects_the_policy_of_the_site(policy: str) -> None:
     assert method(engine).best.name == policy
 
 
-def test_configured_policy_beats_the_usual_one_where_it_applies() -> None:
+def test_policy_method_at_lwf_site_is_better_than_easy() -> None:
     engine = Engine("alder", SETTINGS)
     for event in workload("lwf"):
         engine.apply(event)

@@ -39,7 +39,7 @@ def ask(
     return found.wait_s, found.model, found.jobs
 
 
-def test_distance_by_hand() -> None:
+def test_distances_equal_manual_computation() -> None:
     columns = columns_of([[4, 10, 0], [8, 20, 0], [4, 30, 0]])
     target = np.array([4.0, 40.0, 7.0])
     low, high = columns.min(axis=1), columns.max(axis=1)
@@ -92,7 +92,7 @@ def test_outliers_of_a_window_do_not_count() -> None:
     assert ask(waits, distance) == (pytest.approx(100.0), "sdm", 40)
 
 
-def test_nested_windows_hold_all_that_is_nearer() -> None:
+def test_nested_windows_contain_all_nearer_jobs() -> None:
     waits = np.array([0.0] * 6 + [0.0] * 6)
     distance = np.array([0.005] * 6 + [0.015] * 6)
     nested = QesperaParameters(least=10)

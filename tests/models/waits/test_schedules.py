@@ -204,7 +204,7 @@ def busy(seed: int, running: int, queued: int, cpus: int) -> Live:
 
 @each
 @given(state=states())
-def test_never_are_there_more_processors_than_there_are(policy: str, state: Live) -> None:
+def test_schedule_never_exceeds_the_cpus(policy: str, state: Live) -> None:
     assert most_used(state, POLICIES[policy](state, True)) <= state.cpus
 
 
@@ -250,7 +250,7 @@ def test_conservative_backfilling_delays_no_job_for_a_later_one(state: Live, dat
 
 
 @given(state=states())
-def test_easy_starts_the_head_no_later_than_it_was_promised(state: Live) -> None:
+def test_easy_starts_the_head_no_later_than_planned(state: Live) -> None:
     alone = first(state, 1)
     promised = alone._replace(running=alone.running._replace(run_s=alone.running.planned_s))
     assert starts("easy", state)[0] <= starts("easy", promised)[0]
@@ -272,7 +272,7 @@ def test_openings_of_each_shape_equal_its_own_schedule(state: Live, cpus: int, r
     assert easy_openings(state).first(cpus, float(run_s + more_s)) == alone
 
 
-def test_openings_hold_where_the_queue_is_long() -> None:
+def test_openings_of_a_long_queue_equal_the_schedule() -> None:
     state = busy(2, running=200, queued=800, cpus=1000)
     openings = easy_openings(state)
     for cpus, planned_s in ((1, 60.0), (8, 7200.0), (300, 60.0), (999, 90_000.0), (1001, 60.0)):

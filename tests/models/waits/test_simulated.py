@@ -69,7 +69,7 @@ def relative_error(found: Iterable[Outcome]) -> float:
     return float(errors.mean() / waits.mean())
 
 
-def test_under_fcfs_true_run_times_give_true_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fcfs_with_actual_run_times_predicts_actual_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = generate(2, 600, CPUS, 0.6, impatient=0.0)
     tell(jobs, monkeypatch)
     found = list(outcomes(run(jobs, CPUS, "a", "fcfs"), "fcfs"))
@@ -93,7 +93,7 @@ def test_conservative_with_known_run_times_matches_as_well(
 @pytest.mark.parametrize(
     ("name", "least", "most"), [("lwf", 0.2, 0.9), ("easy", 0.01, 0.25), ("conservative", 0.01, 0.25)]
 )
-def test_otherwise_jobs_that_come_later_make_an_error(
+def test_later_jobs_cause_prediction_errors_by_policy(
     name: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in table 4 of the paper: large under LWF, small under backfilling."""
@@ -296,7 +296,7 @@ def test_considered_job_does_not_change_the_state(name: str) -> None:
     assert len(method.per_job) == 1
 
 
-def test_held_jobs_come_back_to_their_place() -> None:
+def test_released_job_returns_to_its_place() -> None:
     engine = Engine("a", EngineSettings(method="fcfs", shadows=(), bounds=""))
 
     def predicted(event: AnyEvent) -> float | None:

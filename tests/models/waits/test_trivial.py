@@ -55,7 +55,7 @@ def test_median_uses_the_last_thousand_starts(size: int, count: int) -> None:
     assert estimate.wait_s == upper_median(waits[-min(LATEST_JOBS, size) :])
 
 
-def test_predicting_leaves_the_history_as_it_was() -> None:
+def test_median_predict_does_not_change_the_history() -> None:
     site = site_after([3.0, 1.0, 2.0])
     Median().predict(JOB, site)
     assert site.history.waits.tolist() == [3.0, 1.0, 2.0]

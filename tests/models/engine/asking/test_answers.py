@@ -301,7 +301,7 @@ def test_site_question_returns_its_queue() -> None:
     )
 
 
-def test_expected_start_of_pending_job_equals_that_of_a_twin() -> None:
+def test_expected_start_of_pending_job_equals_that_of_a_copy() -> None:
     policy = msgspec.structs.replace(SETTINGS, what_if_method="policy")
     engine = after(workload()[:180], policy)
     told = answer(SiteQuestion(id="1", site="alder", limit=1000), engine, engine.time)
@@ -335,7 +335,7 @@ def test_remaining_work_is_work_divided_by_cpus() -> None:
     assert remaining_work_s(engine, 40.0) == (5 * 60.0 + 10 * 50.0) / 10
 
 
-def test_weeks_and_queues_survive_being_stored() -> None:
+def test_weeks_and_queues_survive_a_checkpoint() -> None:
     engine = after(workload(300))
     engine.checkpoint()
     state, _ = engine.checkpoint()

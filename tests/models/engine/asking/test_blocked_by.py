@@ -104,7 +104,7 @@ def test_pending_reason_of_scheduler_replaces_guessed_blocker(site: Engine) -> N
     assert job.blocked_by == "held back by a limit of the QOS on your running jobs" == job.why
 
 
-def test_others_of_the_same_user_are_not_promised_either(site: Engine) -> None:
+def test_other_jobs_of_a_blocked_user_have_no_expected_start(site: Engine) -> None:
     now = 6100.0 + DAY
     site.apply(submit("third", now, user="ada", queue="batch", cpus=4, walltime=HOUR))
     site.apply(submit("other", now, user="u1", queue="batch", cpus=4, walltime=HOUR))

@@ -85,7 +85,7 @@ def test_jobs_question_lists_the_last_jobs_of_a_user(engine: Engine) -> None:
     assert isinstance(nobody, JobsAnswer) and (nobody.jobs, nobody.more) == ([], 0)
 
 
-def test_jobs_that_are_held_back_are_sought_among_those_that_fit(engine: Engine) -> None:
+def test_blocked_jobs_are_counted_among_jobs_that_fit(engine: Engine) -> None:
     late = 0.5 * HOUR_S * QUEUED
     job = engine.context.state.jobs["7.alder", 0]
     assert BlockedBy(engine, late).of(job, late) == OVERDUE  # All CPUs are in use.

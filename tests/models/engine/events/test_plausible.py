@@ -181,7 +181,7 @@ def hostile_event(dice: random.Random, near: float) -> AnyEvent:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("declared", [False, True])
-def test_whatever_impossible_comes_the_genuine_records_stay(seed: int, live: bool, declared: bool) -> None:
+def test_implausible_events_do_not_change_records_of_others(seed: int, live: bool, declared: bool) -> None:
     quiet, other, dice = Engine("s", MEDIAN), Engine("s", MEDIAN), random.Random(seed)
     for event in genuine(60, declared):
         arrived = event.time + 2.0 if live else None

@@ -130,7 +130,7 @@ def test_bench_predicts_zero_for_a_job_before_all_others() -> None:
     assert Bench(stretch).error_s(IblParameters()) == 10.0
 
 
-def test_chromosomes_by_hand() -> None:
+def test_decode_of_chromosome_returns_its_parameters() -> None:
     job, model, history, middle = "0100100", "011", "111", "1"
     found = decode("101" + "1000001" + job + "01" + model + history + middle, "wait")
     assert found == IblParameters()._replace(

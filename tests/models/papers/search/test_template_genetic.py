@@ -56,13 +56,13 @@ def individuals(sizes: Iterable[int]) -> list[Individual]:
     return [tuple("".join(dice.choice("01") for _ in range(BITS)) for _ in range(size)) for size in sizes]
 
 
-def test_fitness_goes_from_one_to_four() -> None:
+def test_fitness_ranges_from_one_to_four() -> None:
     assert fitnesses([10.0, 40.0, 20.0, 25.0]) == [4.0, 1.0, 3.0, 2.5]
     assert fitnesses([7.0, 7.0]) == [4.0, 4.0]
 
 
 @given(st.integers(1, MAX_SET_TEMPLATES), st.integers(1, MAX_SET_TEMPLATES), st.integers(0, 10**6))
-def test_children_of_sets_of_unequal_lengths(n: int, m: int, seed: int) -> None:
+def test_crossover_of_unequal_lengths_keeps_all_genes(n: int, m: int, seed: int) -> None:
     one, other = tuple("0" * BITS for _ in range(n)), tuple("1" * BITS for _ in range(m))
     first, second = crossover(Genes(), one, other, np.random.default_rng(seed))
     assert len(first) + len(second) == n + m

@@ -150,7 +150,7 @@ def test_tuning_covers_the_ranges_of_all_parameters_of_table_v() -> None:
     assert set(parameters_of(STATES)) == set(VALUES) == {*parameters_of(BASE), "bins"}
 
 
-def test_jobs_that_find_an_empty_site_have_no_distributions(events: list[AnyEvent]) -> None:
+def test_non_uniformity_at_an_empty_site_is_nan(events: list[AnyEvent]) -> None:
     _, non_uniformity = evaluate(events[:2], [BASE], {"1": ActualTimes(0.0, 0.0)})
     assert math.isnan(non_uniformity)
 

@@ -100,7 +100,7 @@ def test_fit_parts_places_each_part_in_a_node_group(
         ({"queue": "batch", "cpus": 9, "tasks": 1}, [0, 0]),  # more than a node has: its placement is not known
     ],
 )
-def test_parts_are_nodes_or_tasks_or_gpus_or_processors(asked: dict[str, object], parts: list[int]) -> None:
+def test_parts_of_a_job_are_its_nodes_tasks_gpus_or_cpus(asked: dict[str, object], parts: list[int]) -> None:
     assert layout().kind(request_of(submit(**asked))).parts.tolist() == parts
 
 
@@ -138,7 +138,7 @@ def test_down_partition_starts_no_job_but_runs_some() -> None:
     assert kind.running[0, 0] == 1.0
 
 
-def test_nodes_are_there_but_those_that_are_down_or_reserved() -> None:
+def test_timeline_excludes_drained_and_reserved_nodes() -> None:
     course = Reservation(name="course", start=100.0, end=200.0, pools=["thin"], nodes=4, users=["ada"])
     found = layout(course)
     assert [room.pool for room in found.rooms] == [0, 1, 0]
@@ -174,7 +174,7 @@ def test_job_can_run_next_to_a_partial_reservation() -> None:
     assert earliest(found, 0.5 * HOUR_S, cpus=33, reservation="some") == 0.0, "it is not the window that says when"
 
 
-def test_which_limits_hold_for_a_job() -> None:
+def test_limits_of_a_job_depend_on_partition_qos_and_name() -> None:
     limits = [
         Limit(per="user", cpus=10),
         Limit(per="user", name="bob", jobs=1),

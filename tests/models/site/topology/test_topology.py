@@ -59,7 +59,7 @@ def test_areas_are_partitions_connected_by_shared_pools() -> None:
     assert (old.nodes, old.down_nodes) == (1, 1)
 
 
-def test_partitions_that_share_by_way_of_a_third_are_one_area() -> None:
+def test_partitions_linked_by_a_third_one_are_one_area() -> None:
     pools = [Pool(name=name, nodes=1, cpus=8) for name in "abc"]
     partitions = [
         Partition(name="first", pools=["a"]),

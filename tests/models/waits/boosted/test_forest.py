@@ -51,7 +51,7 @@ def test_forest_predictions_equal_lightgbm(seed: int, rows: int, quantile: float
     assert again.predict(others).tolist() == expected.tolist() and again.encode() == forest.encode()
 
 
-def test_float32_near_threshold_goes_as_in_lightgbm() -> None:
+def test_float32_near_threshold_is_split_like_lightgbm() -> None:
     values = np.float32(0.1) + np.arange(64, dtype=np.float32) * np.spacing(np.float32(0.1))
     features = np.repeat(values, 8).reshape(-1, 1)
     target = np.repeat(np.arange(64.0) % 5, 8)
@@ -66,7 +66,7 @@ def test_same_data_trains_same_bytes_after_other_trainings() -> None:
     assert Forest.fit(features, target, 0.5, SMALL, names(features)).encode() == once
 
 
-def test_forests_that_share_their_bins_are_the_same() -> None:
+def test_forests_with_shared_bins_are_equal() -> None:
     features, target = data(1, 300)
     weights = np.linspace(0.5, 1.0, 300)
     for weight in (None, weights):
@@ -93,7 +93,7 @@ def test_fit_rejects_nonfinite_values(wrong: float) -> None:
         Forest.fit(features, target, 0.5, SMALL, names(features))
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_fit_rejects_inconsistent_shapes() -> None:
     features, target = data(1, 50)
     for wrong in ((features, target[1:]), (features[:, 1:], target), (features[:0], target[:0])):
         with pytest.raises(ValueError, match="shape"):
@@ -110,7 +110,7 @@ def test_decode_rejects_other_features_and_invalid_bytes() -> None:
             Forest.decode(wrong, names(features))
 
 
-def test_splits_by_missing_values_or_by_category_are_refused() -> None:
+def test_forest_rejects_splits_by_missing_values_or_category() -> None:
     features, target = data(1, 300)
     missing = features.copy()
     missing[::3] = np.nan

@@ -116,7 +116,7 @@ def test_prior_with_values_out_of_range_is_rejected(jobs: int, forests: list[tup
         Prior.decode(encode([jobs, list(FEATURES), [(*aim, empty) for aim in forests]]))
 
 
-def test_forests_without_a_wanted_aim_are_rejected() -> None:
+def test_forests_without_a_requested_target_are_rejected() -> None:
     rows = TrainingRows(ROWS, np.abs(TARGET), np.ones(len(ROWS)))
     encoded = Forests.fit(rows, POINT, NAMES, Boosting(trees=2, leaf_rows=3)).encode()
     assert Forests.decode(encoded, NAMES, aims=POINT).jobs == len(ROWS)
@@ -139,7 +139,7 @@ def test_more_trees_than_allowed_are_rejected() -> None:
         Forest.decode(Forest(NAMES, trees).encode(), NAMES)
 
 
-def test_range_of_a_feature_without_words_is_rejected() -> None:
+def test_range_of_a_feature_without_description_is_rejected() -> None:
     rows = TrainingRows(np.zeros((50, len(FEATURES)), np.float32), np.arange(50.0), np.ones(50))
     encoded = Forests.fit(rows, POINT, FEATURES, Boosting(trees=2, leaf_rows=3)).encode()
     jobs, forests, most, prior = msgspec.msgpack.decode(encoded)

@@ -62,11 +62,11 @@ def test_state_out_of_range_is_reported_and_keeps_the_estimate(forests: Forests)
 
 
 @pytest.mark.parametrize("stored", [b"x", b"\x92\x01\x90\x00"])
-def test_something_else_is_refused(stored: bytes) -> None:
+def test_forests_decode_rejects_invalid_bytes(stored: bytes) -> None:
     with pytest.raises(ValueError, match="not forests"):
         Forests.decode(stored, ("load",))
 
 
-def test_forests_of_other_features_are_refused(forests: Forests) -> None:
+def test_forests_decode_rejects_other_features(forests: Forests) -> None:
     with pytest.raises(ValueError, match="other features"):
         Forests.decode(forests.encode(), ("load",))

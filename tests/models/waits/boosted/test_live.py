@@ -128,7 +128,7 @@ def work(job: Job) -> float:
 
 
 @pytest.mark.parametrize("jobs", [0, 1, 5, 40, 300])
-def test_features_are_those_by_hand(jobs: int) -> None:
+def test_live_features_equal_manual_computation(jobs: int) -> None:
     dice = random.Random(jobs)
     state = site(dice, jobs)
     for user, queue in ((None, None), ("ada", "short"), ("eve", "unknown")):

@@ -161,6 +161,6 @@ def test_model_due_soon_is_awaited() -> None:
     assert method_of(engine).training.model is not None
 
 
-def test_something_else_is_not_a_saved_state() -> None:
+def test_boosted_load_rejects_an_invalid_state() -> None:
     with pytest.raises(ValueError, match="not a saved state"):
         BoostedAlone().load(b"x")

@@ -93,7 +93,7 @@ def test_prior_is_corrected_at_a_site_without_waits(prior: Prior) -> None:
     assert said_s(own, queued=1000.0, site=500.0) < 120.0
 
 
-def test_forests_that_start_from_another_prior_are_refused(prior: Prior) -> None:
+def test_forests_decode_rejects_another_prior(prior: Prior) -> None:
     rows = TrainingRows(rows_of(np.arange(100.0), 500.0), np.arange(100.0), np.ones(100))
     stored = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior).encode()
     assert Forests.decode(stored, NAMES, prior).jobs == 100

@@ -104,7 +104,7 @@ def test_recent_releases_slots_of_forgotten_kinds() -> None:
     assert len(recent._slots) < 2 * 4096 * 8 and len(recent._kept.counts) <= 2**16
 
 
-def test_jobs_alike_have_the_same_codes() -> None:
+def test_similar_jobs_have_equal_codes() -> None:
     ada = codes_of(Job("1", 0, 0.0, user="ada", cpus=5, planned_run_s=100.0))
     assert ada == codes_of(Job("2", 1, 9.0, user="ada", cpus=7, planned_run_s=127.0))
     assert ada[SIZE] != codes_of(Job("1", 0, 0.0, user="ada", cpus=8, planned_run_s=100.0))[SIZE]

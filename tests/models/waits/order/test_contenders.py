@@ -39,7 +39,7 @@ def job(cpus: int, user: int, hours: float = 1.0) -> Row:
     return cpus, hours * HOUR_S, hours * HOUR_S, user
 
 
-def test_those_that_had_room_and_are_much_like_it() -> None:
+def test_contenders_are_similar_jobs_that_fit() -> None:
     queued = [job(4, 1), job(1, 2), job(4, 3, 0.25), job(4, 4, 2.0), job(7, 5), job(4, 6)]
     assert contenders(queued, [job(4, 7)], started=0) == [3, 5]
 
@@ -80,7 +80,7 @@ def test_contenders_exclude_jobs_that_delay_the_head() -> None:
     assert contenders(head_last, running, started=2) == [0, 1]  # it is first
 
 
-def test_start_into_the_reserved_room_teaches_no_order() -> None:
+def test_contenders_of_a_start_on_reserved_cpus_are_empty() -> None:
     assert contenders([job(9, 8), job(2, 1, 4.0), job(2, 3, 4.0)], [job(6, 7, 3.0)]) == []
 
 

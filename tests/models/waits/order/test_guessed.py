@@ -84,7 +84,7 @@ def test_priority_model_separates_age_size_length_and_kind() -> None:
     assert guessed.priority(queued, kinds[-1], np.zeros((7, 2))) == pytest.approx(told[-1], abs=10.0)
 
 
-def test_codes_that_are_others_after_a_restart_change_no_bit() -> None:
+def test_priority_model_does_not_depend_on_user_codes() -> None:
     rng = np.random.default_rng(2)
     user, code, used = rng.integers(1, 9, 50), rng.permutation(np.arange(1, 11)), rng.random((11, 2))
     queued = columns(rng, 50, user)._replace(priority=rng.random(50))
@@ -100,6 +100,6 @@ def test_codes_that_are_others_after_a_restart_change_no_bit() -> None:
         assert told == again or (np.isnan(told) and np.isnan(again))
 
 
-def test_values_that_rise_are_pooled() -> None:
+def test_descending_pools_increasing_values() -> None:
     assert _descending(np.array([5.0, 1.0, 3.0, 2.0, 0.0]), np.ones(5)).tolist() == [5.0, 2.0, 2.0, 2.0, 0.0]
     assert _descending(np.array([1.0, 4.0]), np.array([2.0, 1.0])).tolist() == [2.0, 2.0]

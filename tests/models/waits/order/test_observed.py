@@ -61,7 +61,7 @@ def task(user: str, number: int, time: float) -> Start:
         "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
     ],
 )
-def test_job_with_own_reason_is_not_counted_as_refused(reason: str | None) -> None:
+def test_job_with_own_pending_reason_sets_no_user_limit(reason: str | None) -> None:
     events: list[AnyEvent] = [array_of(100, "ada", 1.0, limit=2)]
     events += [task("ada", 1, 2.0), task("ada", 2, 2.0)]
     events += [] if reason is None else [Alter(site=SITE, time=3.0, job="ada", pending_reason=reason)]
@@ -96,7 +96,7 @@ def test_pending_reason_of_a_user_limit_is_counted(reason: str, limits: tuple[fl
 
 
 @pytest.mark.parametrize("topology", [False, True])
-def test_refusals_during_array_count_as_during_its_tasks(topology: bool) -> None:
+def test_blocked_starts_count_equally_for_array_and_its_tasks(topology: bool) -> None:
     def events(as_arrays: bool) -> Iterable[AnyEvent]:
         if topology:
             yield Capacity(site=SITE, time=0.5, cpus=1000, pools=[Pool(name="p", nodes=100, cpus=10)])

@@ -65,7 +65,7 @@ def test_considered_job_is_placed_by_its_priority(priority: float | None, found:
     assert place(queue_of({"a": 10.0, "b": 500.0, "c": 30.0}), priority) == found
 
 
-def test_place_that_contradicts_the_order_is_least_wrong() -> None:
+def test_least_wrong_returns_the_place_with_fewest_conflicts() -> None:
     before = np.array([True, False, True, True, False])
     assert _least_wrong(before) == 4
     assert _least_wrong(~before) == 2

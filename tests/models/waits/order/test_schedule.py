@@ -45,7 +45,7 @@ def test_first_job_that_does_not_fit_gets_a_reservation() -> None:
     assert starts(1, [(3, 50.0, 50.0, 0)], queued) == [50.0, 150.0, 0.0]
 
 
-def test_withdrawn_job_takes_no_room_and_delays_no_job() -> None:
+def test_withdrawn_job_uses_no_cpus_and_delays_no_job() -> None:
     jobs = queued_of([(4, 100.0, 100.0, 1), (3, 100.0, 100.0, 2), (1, 70.0, 70.0, 3), (4, 9.0, 9.0, 4)])
     jobs = jobs._replace(stays_s=np.array([40.0, np.inf, np.inf, 1e6]))
     line, aging = line_of(jobs, np.arange(4)), aging_of(jobs, USERS, 4)
@@ -67,7 +67,7 @@ def test_schedule_of_many_running_jobs_is_cut_short() -> None:
     assert (found.tolist(), cut_short) == ([60.0, 160.0], False)
 
 
-def test_jobs_start_in_the_order_that_is_given() -> None:
+def test_schedule_starts_jobs_in_the_given_order() -> None:
     assert starts(0, [(1, 10.0, 10.0, 0)], [(1, 30.0, 30.0, 2), (1, 20.0, 20.0, 1)]) == [10.0, 40.0]
 
 
