@@ -1,4 +1,4 @@
-"""The number of workers in Kubernetes: KEDA's ScaledObject, its autoscaler, and the queries that it evaluates."""
+"""Autoscaling of workers in Kubernetes: KEDA's ScaledObject, its autoscaler, and its queries."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.deploy.test_rules import Data, Series, found
 
 
 class Prometheus(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of a query, as KEDA's documentation of this trigger lists them; all are strings."""
+    """Parameters of a query, all strings, as listed in KEDA's documentation of this trigger."""
 
     server_address: str
     query: str
@@ -25,7 +25,7 @@ class Prometheus(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class Trigger(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """A number that the workers share."""
+    """A value divided by the number of workers."""
 
     type: Literal["prometheus"]
     name: str
@@ -126,7 +126,7 @@ def test_autoscaling_queries_use_exported_metrics(spec: Spec) -> None:
 
 
 def lags(*partitions: int) -> Series:
-    """The lag of each partition, of which the first is exported by two workers for one scrape."""
+    """Return the lag of each partition; two workers export the first partition's lag in one scrape."""
     series = {
         f'queuecast_consumer_lag_messages{{namespace="queuecast",partition="{number}",pod="a"}}': f"{lag}x20"
         for number, lag in enumerate(partitions)

@@ -1,4 +1,4 @@
-"""What deploy/README.md says of backups: which go on as before, which do not, and what the events bring back."""
+"""Backups as described in deploy/README.md: valid and invalid restores, and recovery from the events."""
 
 import shutil
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ def store(settings: Settings) -> Iterator[Any]:
 
 
 def back_up(server: Server, place: Path) -> None:
-    """Copy what a server has on its disk, while it stands still."""
+    """Copy the data of a stopped server."""
     server.stop()
     shutil.copytree(server.directory, place / server.name)
     server.start()
 
 
 def restore(server: Server, place: Path) -> None:
-    """Put that back in the place of what it has now."""
+    """Replace the data of a server by the backup."""
     server.stop()
     shutil.rmtree(server.directory)
     shutil.copytree(place / server.name, server.directory)
@@ -50,12 +50,12 @@ def restore(server: Server, place: Path) -> None:
 
 
 def keys_of(site: str, store: Any, settings: Settings) -> dict[bytes, bytes]:
-    """All that Redis holds of a site."""
+    """Return all Redis entries of a site."""
     return {key: store.dump(key) for key in store.scan_iter(f"{settings.redis.prefix}:{{{site}}}:*", count=1000)}
 
 
 def take(settings: Settings, directory: Path, events: list[AnyEvent], expected: Said) -> Said:
-    """A worker takes these events, until as much has been told of each job as is expected; gives all that was told."""
+    """Run a worker on these events until all expected jobs have records, and return all records."""
     with closing(Deployment(settings, directory)) as here:
         here.read_all()
         here.worker.start()
@@ -66,9 +66,9 @@ def take(settings: Settings, directory: Path, events: list[AnyEvent], expected: 
 
 
 def told(said: Said) -> set[tuple[str, str, str, bool]]:
-    """Of which jobs something was told, on which topic, and whether with a run time.
+    """Return the topic, site and job of each record, and True if it has a run time.
 
-    How often a job was estimated while it queued is left out: that follows from the estimates.
+    The number of estimates of a pending job is ignored: it depends on the estimates.
     """
     found = set()
     for (topic, site), values in said.items():
@@ -82,7 +82,7 @@ def records(said: Said) -> int:
 
 
 def _said(here: Deployment) -> Said:
-    """What has come out by now."""
+    """Return the records up to now."""
     here.read()
     return here.said()
 
@@ -120,11 +120,11 @@ def test_kafka_and_redis_go_on_together_and_not_apart(
     for server in servers:
         restore(server, backup)
     store.delete(*keys_of(APART, store, settings))
-    for key, value in newer.items():  # newer than the states, so what they still need is deleted there
+    for key, value in newer.items():  # newer than the states, so entries that the states need are deleted
         store.restore(key, 0, value)
     said = take(settings, directory, second, expected)
     assert of(SITE, said) == of(SITE, expected)
-    # An early state, stored before any job had started, needs no entry: if there is one, all is made good from there.
+    # A state stored before the first start needs no entry: with such a state, everything is recovered.
     if "recovered from the events" in (directory / "server.log").read_text():
         assert of(APART, said) == of(APART, expected)
     else:
@@ -132,7 +132,7 @@ def test_kafka_and_redis_go_on_together_and_not_apart(
 
 
 @pytest.mark.long
-def test_the_events_bring_everything_back(settings: Settings, tmp_path: Path) -> None:
+def test_backup_of_events_restores_all_state(settings: Settings, tmp_path: Path) -> None:
     events = simulated(SITE, JOBS)
     with closing(Deployment(settings, tmp_path / "worker-1")) as here:
         expected = here.expected(events)

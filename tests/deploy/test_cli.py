@@ -14,21 +14,21 @@ Capture = pytest.CaptureFixture[str]
 LOCAL = ("demo", "up")
 
 
-def test_it_has_the_commands_of_streams_and_the_local_stacks() -> None:
+def test_cli_has_commands_of_streams_and_local_stack() -> None:
     commands = typer.main.get_group(app).commands
     assert set(commands) - set(typer.main.get_group(app_of_streams).commands) == set(LOCAL)
     assert set(typer.main.get_group(app_of_streams).commands) < set(commands)
 
 
 @pytest.mark.parametrize("command", LOCAL)
-def test_each_command_has_help_with_an_example(capsys: Capture, command: str) -> None:
+def test_local_command_help_has_example(capsys: Capture, command: str) -> None:
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"queuecast {command}" in shown
     assert "Example:" in shown
 
 
-def test_help_tells_which_port_each_server_of_up_has_by_itself(capsys: Capture) -> None:
+def test_up_help_lists_default_port_of_each_server(capsys: Capture) -> None:
     assert main(["up", "--help"]) == 0
     shown = re.split(r"\n +--", capsys.readouterr().out)
     told = {name: " ".join(text.split()) for text in shown for name in Ports._fields if text.startswith(f"{name}-port")}
@@ -43,7 +43,7 @@ def test_help_is_quick_since_it_imports_little() -> None:
     assert not {"numpy", "numba", "faust", "kafka", "redis", "deploy.local.stack"} & found
 
 
-def test_an_error_of_the_local_stack_is_one_line(
+def test_local_stack_error_is_printed_in_one_line(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from deploy.local import up

@@ -1,4 +1,4 @@
-"""The compose files: well-formed, hardened, and in step with the settings, the commands and the local stack."""
+"""Compose files: valid, hardened, and consistent with settings, commands and local stack."""
 
 import ast
 import importlib.util
@@ -60,18 +60,18 @@ def trial() -> Services:
 
 
 def ours(services: Services) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The services that run a command of queuecast."""
+    """Yield the services that run a command of queuecast."""
     found = [(name, service) for name, service in services.items() if service["image"].startswith("queuecast:")]
     assert {name for name, _ in found} == {"topics", "worker", "serve"}
     yield from found
 
 
-def test_it_is_what_the_specification_allows(compose: dict[str, Any]) -> None:
+def test_compose_file_is_valid_by_specification(compose: dict[str, Any]) -> None:
     PyCompose.from_json(json.dumps(compose)).validate()
 
 
-def test_it_runs_what_up_runs(trial: Services) -> None:
-    assert set(trial) - {"topics", "grafana"} == PROGRAMS  # topics, which `up` makes itself
+def test_compose_runs_programs_of_up(trial: Services) -> None:
+    assert set(trial) - {"topics", "grafana"} == PROGRAMS  # `up` creates the topics itself
 
 
 def test_compose_dependencies_exist_and_have_health_checks(services: Services) -> None:
@@ -85,7 +85,7 @@ def test_compose_dependencies_exist_and_have_health_checks(services: Services) -
 def test_volumes_are_declared_and_files_are_there(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         for volume in service.get("volumes", []):
-            if isinstance(volume, dict):  # a file of the host's, for which Docker must not put a directory
+            if isinstance(volume, dict):  # a host file; Docker must not create a directory for it
                 assert volume["source"].startswith("/etc/queuecast/")
                 assert volume["source"] == volume["target"]
                 assert volume["bind"] == {"create_host_path": False}
@@ -105,12 +105,12 @@ def test_images_are_pinned(services: Services) -> None:
         check_image(service["image"])
 
 
-def test_the_commands_are_ones_that_queuecast_has(services: Services) -> None:
+def test_compose_commands_exist(services: Services) -> None:
     for name, service in ours(services):
         assert check_command(service["command"]) == name
 
 
-def test_every_variable_is_a_setting_and_has_a_valid_value(trial: Services) -> None:
+def test_compose_variables_are_valid_settings(trial: Services) -> None:
     for _, service in ours(trial):
         check_variables(service["environment"])
         settings = load_settings(environment=given(service["environment"]))
@@ -119,11 +119,11 @@ def test_every_variable_is_a_setting_and_has_a_valid_value(trial: Services) -> N
 
 
 def given(environment: dict[str, str]) -> dict[str, str]:
-    """The environment, with a value for each secret that the file asks for."""
+    """Return the environment, with a value for each required secret."""
     return {name: re.sub(r"^\$\{(\w+):\?.*\}$", r"value of \1", str(value)) for name, value in environment.items()}
 
 
-def test_the_secrets_have_no_defaults(trial: Services) -> None:
+def test_compose_secrets_have_no_defaults(trial: Services) -> None:
     redis, worker, serve = (trial[name]["environment"] for name in ("redis", "worker", "serve"))
     assert given(redis)["REDISCLI_AUTH"] == given(worker)["QUEUECAST_REDIS_PASSWORD"]
     assert worker["QUEUECAST_REDIS_PASSWORD"].startswith("${QUEUECAST_REDIS_PASSWORD:?")
@@ -131,7 +131,7 @@ def test_the_secrets_have_no_defaults(trial: Services) -> None:
     check_closed(load_settings(environment=given(serve)).serve, requires_token=True)
 
 
-def test_in_production_settings_and_passwords_come_from_files() -> None:
+def test_production_compose_reads_settings_from_files() -> None:
     for name, service in ours(read("production.yaml")["services"]):
         check_variables(service["environment"])
         (passwords,) = service["env_file"]
@@ -145,7 +145,7 @@ def test_in_production_settings_and_passwords_come_from_files() -> None:
 
 
 @pytest.mark.parametrize("program", ["worker", "serve"])
-def test_a_program_is_looked_at_where_it_listens(services: Services, program: str) -> None:
+def test_compose_health_check_uses_port_of_program(services: Services, program: str) -> None:
     service = services[program]
     code = service["healthcheck"]["test"][-1]
     port, page = re.search(r'"127\.0\.0\.1", (\d+).*"GET", "([^"]+)"', code, re.DOTALL).groups()  # type: ignore[union-attr]
@@ -161,16 +161,16 @@ def test_ours_are_hardened_and_have_time_to_stop(services: Services) -> None:
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
-        assert "cache:/var/cache/queuecast" in service["volumes"]  # without which numba could not be imported
+        assert "cache:/var/cache/queuecast" in service["volumes"]  # needed to import numba
         assert name == "topics" or seconds(service["stop_grace_period"]) > STOP_S
 
 
-def test_kafka_and_redis_keep_what_they_acknowledged(trial: Services, tmp_path: Path) -> None:
+def test_compose_kafka_and_redis_are_durable(trial: Services, tmp_path: Path) -> None:
     check_kafka(trial["kafka"]["environment"], tmp_path)
     check_redis(trial["redis"]["command"], tmp_path)
 
 
-def test_prometheus_scrapes_the_programs_and_knows_the_rules(trial: Services) -> None:
+def test_compose_prometheus_scrapes_programs_and_loads_rules(trial: Services) -> None:
     source, target = trial["prometheus"]["volumes"][0].split(":")[:2]
     config_file = Path(trial["prometheus"]["command"][0].removeprefix("--config.file="))
     assert config_file.parent == Path(target)
@@ -210,14 +210,14 @@ def image() -> str:
 def test_image_copies_all_packages_and_runs_unprivileged(image: str) -> None:
     assert {"models", "streams", "deploy", "queuecast"} <= set(re.findall(r"^COPY (\w+) ", image, re.M))
     assert re.search(r"^USER 10001:10001$", image, re.M)
-    assert re.findall(r"^FROM (\S+)", image, re.M) == ["${PYTHON}"] * 2  # which a digest can be given for
+    assert re.findall(r"^FROM (\S+)", image, re.M) == ["${PYTHON}"] * 2  # accepts a digest
     (base,) = re.findall(r"^ARG PYTHON=(\S+)", image, re.M)
     check_image(base)
     assert image.index("ARG PYTHON") < image.index("FROM")
     assert all("--require-hashes" in line for line in image.splitlines() if "install" in line and " -r " in line)
 
 
-def test_the_image_has_what_is_compiled_where_it_is_looked_for(image: str) -> None:
+def test_image_has_kernel_cache_in_configured_directory(image: str) -> None:
     places = set(re.findall(r"NUMBA_CACHE_DIR=(\S+)", image))
     assert places == {"/var/cache/queuecast"}
     assert re.search(
@@ -225,8 +225,8 @@ def test_the_image_has_what_is_compiled_where_it_is_looked_for(image: str) -> No
     )
 
 
-def test_what_the_image_runs_while_it_is_built_is_there(image: str) -> None:
-    """The names that its lines of Python take from the project's modules, where the wheel has them."""
+def test_image_build_commands_exist(image: str) -> None:
+    """Its Python lines import names that exist in the modules of the wheel."""
     lines = re.findall(r"python -c '([^']+)'", image)
     imported = [node for line in lines for node in ast.walk(ast.parse(line)) if isinstance(node, ast.ImportFrom)]
     assert {node.module for node in imported} == {"queuecast.models.engine.warm_up"}
@@ -243,7 +243,7 @@ def test_what_the_image_runs_while_it_is_built_is_there(image: str) -> None:
         assert all((ROOT / file).exists() for file in copied.split()), copied
 
 
-def test_every_target_for_make_names_modules_that_are_there() -> None:
+def test_makefile_modules_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     modules = set(re.findall(r"python -m (\w+(?:\.\w+)+)", makefile))
     assert modules == {
@@ -258,8 +258,8 @@ def test_every_target_for_make_names_modules_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("joins", ["source", "notify"])
-def test_a_source_and_notices_join_the_others(joins: str) -> None:
-    """Their files go over compose.yaml: the same project and Kafka, hardened as the others."""
+def test_compose_source_and_notify_extend_base_project(joins: str) -> None:
+    """Their files extend compose.yaml: the same project and Kafka, hardened as the others."""
     found, trial = read(f"{joins}.yaml"), read("compose.yaml")
     PyCompose.from_json(json.dumps(found)).validate()
     ((name, service),) = found["services"].items()
@@ -273,13 +273,13 @@ def test_a_source_and_notices_join_the_others(joins: str) -> None:
     assert seconds(service["stop_grace_period"]) > STOP_S
 
 
-def test_a_source_has_a_volume_for_its_cursor() -> None:
+def test_compose_source_has_volume_for_cursor() -> None:
     (source,) = read("source.yaml")["services"].values()
     assert "--cursors=/var/lib/queuecast" in source["command"]
     assert "source:/var/lib/queuecast" in source["volumes"]
 
 
-def test_notices_are_signed_and_looked_at_where_they_are_shown() -> None:
+def test_compose_notify_is_signed_and_health_checked() -> None:
     (service,) = read("notify.yaml")["services"].values()
     environment = service["environment"]
     filled = given(environment) | {"QUEUECAST_NOTIFY_WEBHOOK": "https://chat.example.org/hook"}

@@ -1,4 +1,4 @@
-"""The dashboards as pictures: every panel of every kind is drawn, with data and without."""
+"""Dashboards as images: panels of all kinds are drawn, with and without data."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ LABELS = {"site": "alder", "method": "blend", "instance": "a:1", "role": "wait",
 
 @pytest.fixture
 def prometheus(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """Questions that were put to a Prometheus that answers each alike."""
+    """Record the queries to a Prometheus that answers each query alike."""
     questions: list[dict[str, object]] = []
 
     def told(_: object, page: str, **query: object) -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def prometheus(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_panel_is_drawn(file: Path, prometheus: list[dict[str, object]], tmp_path: Path) -> None:
+def test_dashboard_panels_are_drawn(file: Path, prometheus: list[dict[str, object]], tmp_path: Path) -> None:
     from tests.drawn.figure import draw
 
     panels = answered(None, loaded(file), 1000.0, 1060.0)
@@ -77,7 +77,7 @@ def test_duration_ticks_are_round_and_each_name_has_one_color() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 98765.0])
-def test_what_stands_at_an_axis_is_within_its_panel(value: float) -> None:
+def test_axis_labels_are_within_panel(value: float) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""The examples for CI, Snakemake, Parsl, SkyPilot and the IRI facility API, with a client that the test answers for."""
+"""Examples for CI, Snakemake, Parsl, SkyPilot and the IRI facility API, with a fake client."""
 
 import asyncio
 from types import SimpleNamespace
@@ -19,21 +19,21 @@ from tests.models.test_ranking import JOB, bounded
 
 
 class FakeClient:
-    """Answers with the waits of sites or partitions; without any it cannot be reached."""
+    """Answer with the waits of sites or partitions; without waits, raise `Unreachable`."""
 
     def __init__(self, told: dict[str, WaitAnswer]) -> None:
         self.told = told
         self.asked: list[dict[str, Any]] = []
 
     def rank(self, **asked: Any) -> Ranking:
-        """The ranking of the sites."""
+        """Return the ranking of the sites."""
         self.asked.append(asked)
         if not self.told:
             raise Unreachable("away")
         return rank(JOB, self.told, {}, start_within_s=1800.0)
 
     def wait(self, site: str, **asked: Any) -> WaitAnswer:
-        """The wait in a partition."""
+        """Return the wait in a partition."""
         self.asked.append({"site": site, **asked})
         if not self.told:
             raise Unreachable("away")
@@ -70,7 +70,7 @@ def test_pipeline_waits_or_gives_up(
     assert served.asked == [{"cpus": 64, "walltime": "1h", "start_within": "30m"}]
 
 
-def test_pipeline_says_that_the_service_is_away(served: FakeClient) -> None:
+def test_pipeline_without_service_exits_with_message(served: FakeClient) -> None:
     with pytest.raises(SystemExit, match="queuecast: away"):
         wait_or_give_up.main("64", "1h", "30m")
 
@@ -119,10 +119,10 @@ def test_skypilot_fails_over_after_the_bound_of_best_partition() -> None:
 
 
 class FakeJobs:
-    """Knows one job."""
+    """A client that has one job."""
 
     def job(self, job: str, sites: list[str]) -> dict[str, JobAnswer | None]:
-        """Its answer."""
+        """Return the answer for the job."""
         if job != "4711":
             raise UnknownJob("unknown")
         (site,) = sites

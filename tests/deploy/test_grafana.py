@@ -1,4 +1,4 @@
-"""The dashboards: every panel says what it shows, and asks what Prometheus can answer rightly."""
+"""Dashboards: all panels have a description and correct queries."""
 
 import re
 import shutil
@@ -20,8 +20,8 @@ of_each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 @of_each
-def test_a_panel_is_a_line(file: Path) -> None:
-    """Where it is not, as in what Grafana exports: `python -m tests.support.dashboards`."""
+def test_dashboard_file_has_one_line_per_panel(file: Path) -> None:
+    """To reformat an export of Grafana: `python -m tests.support.dashboards`."""
     assert file.read_text(encoding="utf-8") == in_lines(loaded(file))
 
 
@@ -36,18 +36,18 @@ def test_dashboard_has_stable_uid_and_selectable_prometheus(file: Path) -> None:
 
 
 @of_each
-def test_every_panel_says_what_it_shows(file: Path) -> None:
+def test_dashboard_panels_have_description_unit_and_legend(file: Path) -> None:
     for panel in panels(loaded(file)):
         assert panel["title"]
         assert panel["description"].endswith("."), panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"] not in ("", "ops")  # events are not operations
-        if panel["type"] in ("timeseries", "bargauge"):  # so that a method has one color everywhere
+        if panel["type"] in ("timeseries", "bargauge"):  # gives a method the same color in all panels
             assert panel["fieldConfig"]["defaults"]["color"] == {"mode": "palette-classic-by-name"}, panel["title"]
         assert panel["targets"]
         assert all(target["legendFormat"] and target["expr"] for target in panel["targets"])
         if panel["type"] == "timeseries":
             assert panel["options"]["legend"]["showLegend"]
-            for target in panel["targets"]:  # else each that was once among the largest is a line of its own
+            for target in panel["targets"]:  # otherwise each series once among the largest is drawn
                 assert ("topk" in target["expr"]) == ("@ end()" in target["expr"]), panel["title"]
 
 
@@ -67,7 +67,7 @@ def test_panels_have_numbers_and_places_of_their_own(file: Path) -> None:
 
 
 @of_each
-def test_every_variable_is_used_and_every_one_used_is_there(file: Path) -> None:
+def test_dashboard_variables_equal_used_variables(file: Path) -> None:
     dashboard = loaded(file)
     used = {name for panel in panels(dashboard) for t in panel["targets"] for name in re.findall(r"\$(\w+)", t["expr"])}
     there = {variable["name"] for variable in dashboard["templating"]["list"]} - {"datasource"}
@@ -75,7 +75,7 @@ def test_every_variable_is_used_and_every_one_used_is_there(file: Path) -> None:
 
 
 @of_each
-def test_every_query_is_one(file: Path, tmp_path: Path) -> None:
+def test_dashboard_queries_are_valid_promql(file: Path, tmp_path: Path) -> None:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool is not installed")
@@ -87,14 +87,14 @@ def test_every_query_is_one(file: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_method_is_shown_beside_the_trivial_rules() -> None:
+def test_gain_query_compares_method_with_baselines() -> None:
     (gain,) = {query.expr for query in asked(FILES[0], window="1d") if "group_left () (min by (site)" in query.expr}
     ours, rules = gain.split("group_left")
     assert f'method!~"{"|".join(TRIVIAL)}"' in ours
     assert f'method=~"{"|".join(TRIVIAL)}"' in rules
 
 
-def test_the_roles_of_methods_are_listed_by_site() -> None:
+def test_roles_table_columns_equal_query_labels() -> None:
     (table,) = (panel for panel in panels(loaded(FILES[0])) if panel["title"] == "Roles")
     (tidy,) = table["transformations"]
     by = re.findall(r"by \((.+)\) \(queuecast_method_info", table["targets"][0]["expr"])
@@ -125,14 +125,14 @@ PART = re.compile(r"sum by \([\w, ]+\) \(increase\(\w+_jobs_total\{[^}]*\}\[1d\]
 
 
 @of_each
-def test_a_share_of_jobs_is_never_shown_as_more_than_all(file: Path) -> None:
-    """Of a young series Prometheus extrapolates the part further than the whole, which alone says 110 %."""
+def test_dashboard_share_queries_are_clamped_to_one(file: Path) -> None:
+    """For a new series, Prometheus extrapolates the part further than the whole, up to 110 %."""
     for query in asked(file, window="1d"):
         for found in PART.finditer(query.expr):
             assert query.expr[: found.start()].endswith("clamp_max("), query.where
 
 
-def test_a_share_is_at_most_one(tmp_path: Path) -> None:
+def test_clamped_share_query_is_at_most_one(tmp_path: Path) -> None:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool is not installed")

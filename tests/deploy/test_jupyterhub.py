@@ -1,4 +1,4 @@
-"""Who waits for a notebook's server is told when its job starts."""
+"""JupyterHub shows the expected start of a notebook server's job."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ def answer(text: str) -> JobAnswer:
     return JobAnswer(id="1", site="kth", made_at=0.0, job="4711", text=text)
 
 
-def test_the_start_is_told_each_time_that_it_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_progress_reports_each_changed_start(monkeypatch: pytest.MonkeyPatch) -> None:
     told: Iterator[JobAnswer | Unreachable] = chain(
         [Unreachable("away"), answer("starts in about 12m"), answer("starts in about 12m")], repeat(answer("b"))
     )

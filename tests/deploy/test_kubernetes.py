@@ -1,4 +1,4 @@
-"""The Kubernetes manifests as kustomize renders them: valid, hardened, in step with settings, commands and stack."""
+"""Kubernetes manifests rendered by kustomize: valid, hardened, and consistent with settings and stack."""
 
 import os
 import re
@@ -56,26 +56,26 @@ def overlay(request: pytest.FixtureRequest) -> list[Manifest]:
 
 
 def of(manifests: list[Manifest], *kinds: str) -> dict[str, Manifest]:
-    """The manifests of some kinds, by name."""
+    """Return the manifests of some kinds, by name."""
     return {found["metadata"]["name"]: found for found in manifests if found["kind"] in kinds}
 
 
 def templates(manifests: list[Manifest]) -> dict[str, Manifest]:
-    """The templates of all pods, by what makes them."""
+    """Return the templates of all pods, by name of their controller."""
     return {
         name: found["spec"]["template"] for name, found in of(manifests, "StatefulSet", "Deployment", "Job").items()
     }
 
 
 def main(template: Manifest) -> Manifest:
-    """A pod's container."""
+    """Return a pod's only container."""
     (container,) = template["spec"]["containers"]
     found: Manifest = container
     return found
 
 
 def ours(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest, Settings]]:
-    """The pods that run queuecast: the command, the template, and the settings that are in force there."""
+    """Yield the pods that run queuecast: command, template, and settings in force."""
     (files,) = of(manifests, "ConfigMap").values()
     for name, template in templates(manifests).items():
         if template["metadata"]["labels"][NAME] != "queuecast":
@@ -90,7 +90,7 @@ def ours(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest, Settings]]:
 
 
 def environment(container: Manifest, pod: str) -> dict[str, str]:
-    """The variables that are given one by one; of the pod's fields there is the name."""
+    """Return the variables listed one by one; the only pod field is the name."""
     fields = {"metadata.name": f"{pod}-0"}
     return {
         entry["name"]: entry["value"] if "value" in entry else fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
@@ -99,7 +99,7 @@ def environment(container: Manifest, pod: str) -> dict[str, str]:
 
 
 def settings_from(toml: str, variables: Mapping[str, str]) -> Settings:
-    """The settings of a file and an environment, and of the Secrets where SASL is on."""
+    """Return the settings of a file and an environment, and of the Secrets if SASL is on."""
     locks = {f"QUEUECAST_{name}": value for name, value in LOCKS.items()}
     sasl = tomllib.loads(toml)["kafka"].get("security", "").startswith("sasl")
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
@@ -113,12 +113,12 @@ def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_schemas_accept_it(overlay: list[Manifest], version: str) -> None:
+def test_kubernetes_manifests_are_valid_by_schema(overlay: list[Manifest], version: str) -> None:
     for manifest in overlay:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_it_runs_what_up_runs() -> None:
+def test_kubernetes_overlay_runs_programs_of_up() -> None:
     manifests = render(SINGLE)
     commands = {command for command, *_ in ours(manifests)}
     assert commands == (PROGRAMS - {"kafka", "redis", "prometheus"}) | {"topics"}
@@ -142,7 +142,7 @@ def test_images_are_pinned(overlay: list[Manifest]) -> None:
             check_image(container["image"])
 
 
-def test_a_pods_name_is_its_workers(overlay: list[Manifest]) -> None:
+def test_kubernetes_worker_name_is_pod_name(overlay: list[Manifest]) -> None:
     (settings,) = (settings for command, _, settings in ours(overlay) if command == "worker")
     assert settings.worker.instance == "queuecast-worker-0"
     assert of(overlay, "StatefulSet")["queuecast-worker"]["spec"]["replicas"] <= settings.topics.partitions
@@ -160,23 +160,23 @@ def test_probes_look_at_pages_that_are_there(overlay: list[Manifest]) -> None:
         assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
         assert set(paths.values()) <= pages(command)
         assert {probe["httpGet"]["port"] for probe in probes.values()} == {"web"}
-        # It waits for its servers, then compiles, which took 20 s on a slow machine.
+        # The program waits for its servers, then compiles.
         startup = probes["startup"]
         assert startup["periodSeconds"] * startup["failureThreshold"] > WorkerSettings().startup_timeout_seconds + 60
 
 
-def test_they_listen_to_others_than_themselves(overlay: list[Manifest]) -> None:
+def test_kubernetes_programs_listen_on_all_interfaces(overlay: list[Manifest]) -> None:
     for command, _, settings in ours(overlay):
         if command != "topics":
             assert getattr(settings, command).web_host == "0.0.0.0"
 
 
-def test_a_worker_has_time_to_hand_over(overlay: list[Manifest]) -> None:
+def test_kubernetes_grace_period_exceeds_stop_time(overlay: list[Manifest]) -> None:
     for _, template, _ in ours(overlay):
         assert template["spec"].get("terminationGracePeriodSeconds", 30) > STOP_S
 
 
-def test_every_pod_is_restricted(overlay: list[Manifest]) -> None:
+def test_kubernetes_pods_meet_restricted_security_standard(overlay: list[Manifest]) -> None:
     assert (
         of(overlay, "Namespace")["queuecast"]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
         == "restricted"
@@ -197,7 +197,7 @@ def test_every_pod_is_restricted(overlay: list[Manifest]) -> None:
             assert "memory" in container["resources"]["limits"]
 
 
-def test_what_is_compiled_can_be_written(overlay: list[Manifest]) -> None:
+def test_kubernetes_kernel_cache_is_writable(overlay: list[Manifest]) -> None:
     image = (ROOT / "deploy" / "compose" / "Dockerfile").read_text(encoding="utf-8")
     (place,) = set(re.findall(r"NUMBA_CACHE_DIR=(\S+)", image))
     for _, template, _ in ours(overlay):
@@ -210,7 +210,7 @@ def test_what_is_compiled_can_be_written(overlay: list[Manifest]) -> None:
         assert first["volumeMounts"][0]["name"] == mounts[place]
 
 
-def test_what_is_mounted_is_there(overlay: list[Manifest]) -> None:
+def test_kubernetes_mounted_volumes_exist(overlay: list[Manifest]) -> None:
     files = of(overlay, "ConfigMap")
     for found in of(overlay, "StatefulSet", "Deployment", "Job").values():
         pod = found["spec"]["template"]["spec"]
@@ -222,7 +222,7 @@ def test_what_is_mounted_is_there(overlay: list[Manifest]) -> None:
             assert "configMap" not in volume or volume["configMap"]["name"] in files
 
 
-def test_certificates_are_looked_for_where_they_are_mounted() -> None:
+def test_kubernetes_ca_file_is_mounted_path() -> None:
     for _, template, settings in ours(render(PRODUCTION)):
         (mount,) = (mount["mountPath"] for mount in main(template)["volumeMounts"] if mount["name"] == "ca")
         assert settings.kafka.ca_file == settings.redis.ca_file == f"{mount}/ca.pem"
@@ -246,13 +246,13 @@ def test_selectors_find_their_pods(overlay: list[Manifest]) -> None:
 
 
 class Network:
-    """What policies let through."""
+    """Traffic that the network policies allow."""
 
     def __init__(self, manifests: list[Manifest]) -> None:
         self._policies = [found["spec"] for found in of(manifests, "NetworkPolicy").values()]
 
     def rules(self, labels: Mapping[str, str], direction: str) -> list[Manifest] | None:
-        """The rules for a pod's Ingress or Egress; None where it is open."""
+        """Return the rules for a pod's Ingress or Egress, or None without a policy."""
         found = [
             policy
             for policy in self._policies
@@ -261,13 +261,13 @@ class Network:
         return [rule for policy in found for rule in policy.get(direction.lower(), [])] if found else None
 
     def ports(self, labels: Mapping[str, str], direction: str) -> set[int]:
-        """The ports that are open to or from a pod."""
+        """Return the allowed ports of a pod."""
         rules = self.rules(labels, direction)
         assert rules is not None
         return {port["port"] for rule in rules for port in rule["ports"]}
 
 
-def test_the_network_is_open_where_it_must_be_and_nowhere_else(overlay: list[Manifest]) -> None:
+def test_network_policies_allow_only_needed_ports(overlay: list[Manifest]) -> None:
     network = Network(overlay)
     for command, template, settings in ours(overlay):
         labels = template["metadata"]["labels"]
@@ -295,7 +295,7 @@ def test_servers_of_the_trial_are_open_to_ours_only() -> None:
         assert let == clients
 
 
-def test_the_servers_of_the_trial_are_the_local_stacks(tmp_path: Path) -> None:
+def test_kubernetes_trial_servers_match_local_stack(tmp_path: Path) -> None:
     pods = templates(render(SINGLE))
     variables = {entry["name"]: entry["value"] for entry in main(pods["kafka"])["env"]}
     check_kafka(variables, tmp_path)
@@ -315,12 +315,12 @@ def test_service_waits_for_token_and_uses_service_names(overlay: list[Manifest])
     assert names <= names_of(settings.serve) and service in of(overlay, "Service")
 
 
-def test_redis_of_the_trial_asks_for_the_workers_password() -> None:
+def test_kubernetes_trial_redis_has_password_of_worker() -> None:
     (variable,) = main(templates(render(SINGLE))["redis"])["env"]
     assert variable["valueFrom"] == {"secretKeyRef": {"name": "queuecast-worker", "key": "QUEUECAST_REDIS_PASSWORD"}}
 
 
-def test_the_operator_of_prometheus_finds_the_programs(tmp_path: Path) -> None:
+def test_pod_monitor_selects_programs_with_metrics(tmp_path: Path) -> None:
     component = FOLDER / "components" / "pod-monitor"
     wanted = {
         "kind": "Kustomization",

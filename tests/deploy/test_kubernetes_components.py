@@ -1,4 +1,4 @@
-"""Components of the Kubernetes manifests: sources, notices, Kueue's dispatcher."""
+"""Components of the Kubernetes manifests: source, notify, and Kueue's dispatcher."""
 
 import shutil
 import tempfile
@@ -17,7 +17,7 @@ from tests.support.deployments import (
 
 @cache
 def with_component(name: str) -> list[Manifest]:
-    """The base with one component."""
+    """Render the base with one component."""
     folder = Path(tempfile.mkdtemp(dir=FOLDER / "overlays"))
     try:
         (folder / "kustomization.yaml").write_text(
@@ -31,8 +31,8 @@ def with_component(name: str) -> list[Manifest]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["source", "notify"])
-def test_a_source_and_notices_can_be_added(name: str, version: str) -> None:
-    """As components: hardened as the others, one pod only, which Prometheus alone reaches."""
+def test_source_and_notify_components_are_hardened(name: str, version: str) -> None:
+    """Each component is hardened as the others, with one pod that only Prometheus reaches."""
     manifests = with_component(name)
     for manifest in manifests:
         kubernetes_validate.validate(manifest, version, strict=True)
@@ -43,7 +43,7 @@ def test_a_source_and_notices_can_be_added(name: str, version: str) -> None:
     assert added["replicas"] == 1
     assert container["securityContext"] == main(worker["template"])["securityContext"]
     assert added["template"]["spec"]["securityContext"] == worker["template"]["spec"]["securityContext"]
-    assert container["image"] == "queuecast"  # an overlay says which
+    assert container["image"] == "queuecast"  # an overlay sets the tag
     (rule,) = Network(manifests).rules(added["template"]["metadata"]["labels"], "Ingress") or ()
     assert [port["port"] for port in rule["ports"]] == [container["ports"][0]["containerPort"]]
     assert rule["from"] == [{"namespaceSelector": {}, "podSelector": {"matchLabels": {NAME: "prometheus"}}}]
@@ -51,7 +51,7 @@ def test_a_source_and_notices_can_be_added(name: str, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kueues_dispatcher_can_be_added(version: str) -> None:
-    """As a component: hardened as the others, with the rights that it needs and no more."""
+    """The component is hardened as the others, with only the needed rights."""
     manifests = with_component("kueue")
     for manifest in manifests:
         kubernetes_validate.validate(manifest, version, strict=True)
@@ -82,7 +82,7 @@ def test_notify_component_has_metrics_and_its_secret() -> None:
     assert of(manifests, "Deployment")["queuecast-notify"]["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_a_source_has_a_lasting_volume_for_its_cursor() -> None:
+def test_source_component_has_persistent_volume_for_cursor() -> None:
     source = of(with_component("source"), "StatefulSet")["queuecast-source"]["spec"]
     container = main(source["template"])
     (claim,) = source["volumeClaimTemplates"]

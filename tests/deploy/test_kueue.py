@@ -1,4 +1,4 @@
-"""Kueue's dispatcher on an API server that lists, and applies as Kubernetes does: fields have managers."""
+"""Kueue's dispatcher on a fake API server with field managers, as in Kubernetes."""
 
 import json
 import re
@@ -28,7 +28,7 @@ NOW = 1_714_557_700.0
 
 
 class Cluster:
-    """An API server with workloads, each with the fields of its status by manager; pages of one object."""
+    """A fake API server of workloads with status fields by manager, in pages of one object."""
 
     def __init__(self) -> None:
         self.objects: dict[str, list[Object]] = {"multikueueconfigs": [CONFIG], "admissionchecks": [CHECK]}
@@ -87,7 +87,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Service:
-    """queuecast's HTTP service: these sites, the first the best, and when the job starts."""
+    """A fake HTTP service of queuecast: ranked sites, the best first, and the start of the job."""
 
     def __init__(self, *ranked: str) -> None:
         self.ranked, self.asked, self.start = list(ranked), list[JobRequest](), NOW + 720.0
@@ -133,14 +133,14 @@ def nominated(found: Object) -> list[str] | None:
     return names
 
 
-def test_the_best_cluster_is_nominated_and_later_the_next_one(cluster: Cluster) -> None:
+def test_dispatcher_nominates_best_cluster_and_later_the_next(cluster: Cluster) -> None:
     cluster.add(workload("without"))
     found, service, clock = cluster.add(with_quota()), Service("birch", "alder"), Clock()
     looks = dispatcher(cluster, service, clock)
     looks.poll()
     assert nominated(found) == ["worker2"] and nominated(cluster.objects["workloads"][0]) is None
     assert (service.asked[0].cpus, service.asked[0].gpus, service.asked[0].walltime) == (5, 3, 3600.0)
-    assert found["status"]["admission"] == {"clusterQueue": "a100"}  # what Kueue applied stays
+    assert found["status"]["admission"] == {"clusterQueue": "a100"}  # fields applied by Kueue stay
     assert [one["type"] for one in found["status"]["conditions"]] == ["QuotaReserved"]
     clock.now += 599.0
     looks.poll()
@@ -148,7 +148,7 @@ def test_the_best_cluster_is_nominated_and_later_the_next_one(cluster: Cluster) 
     clock.now += 1.0
     looks.poll()
     assert nominated(found) == ["worker2", "worker1"]
-    assert CONDITION not in json.dumps(cluster.applied["a"][ADMISSION])  # it is not Kueue's
+    assert CONDITION not in json.dumps(cluster.applied["a"][ADMISSION])  # not a field of Kueue
     found["status"]["clusterName"] = "worker2"
     asked = len(service.asked)
     clock.now += 600.0
@@ -156,13 +156,13 @@ def test_the_best_cluster_is_nominated_and_later_the_next_one(cluster: Cluster) 
     assert len(service.asked) == asked
 
 
-def test_without_estimates_all_clusters_are_nominated(cluster: Cluster) -> None:
+def test_dispatcher_without_estimates_nominates_all_clusters(cluster: Cluster) -> None:
     found = cluster.add(with_quota())
     dispatcher(cluster, Service(), Clock()).poll()
     assert nominated(found) == ["worker1", "worker2", "worker3"]
 
 
-def test_where_estimates_end_the_clusters_that_are_left_follow(cluster: Cluster) -> None:
+def test_dispatcher_after_last_estimate_nominates_other_clusters(cluster: Cluster) -> None:
     found, service, clock = cluster.add(with_quota()), Service("birch"), Clock()
     looks = dispatcher(cluster, service, clock)
     looks.poll()
@@ -172,8 +172,8 @@ def test_where_estimates_end_the_clusters_that_are_left_follow(cluster: Cluster)
     assert nominated(found) == ["worker2", "worker1", "worker3"]
 
 
-def test_a_workload_that_is_refused_holds_up_no_other(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """Once where a cluster is nominated, and once where its start is told."""
+def test_rejected_workload_does_not_block_other_workloads(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """For the nomination of a cluster, and for the expected start."""
     for name in "abcd":
         cluster.add(with_quota(name) if name in "ab" else workload(name))
     cluster.refused |= {"a", "c"}
@@ -185,7 +185,7 @@ def test_a_workload_that_is_refused_holds_up_no_other(cluster: Cluster, caplog: 
     assert [one.message.split(": ")[0] for one in caplog.records] == ["ml/a", "ml/c"]
 
 
-def test_of_many_workloads_each_is_told_in_its_turn(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dispatcher_updates_many_workloads_in_turn(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_QUERIES", 2)
     clock = Clock()
     looks = dispatcher(cluster, Service("birch"), clock, here="birch")
@@ -204,7 +204,7 @@ def test_changed_workload_is_deferred_to_the_next_poll(cluster: Cluster) -> None
     assert "admission" in found["status"]
 
 
-def test_who_waits_is_told_when_it_starts(cluster: Cluster) -> None:
+def test_workload_condition_reports_expected_start(cluster: Cluster) -> None:
     found, service, clock = cluster.add(workload("a")), Service("birch"), Clock()
     looks = dispatcher(cluster, service, clock, here="birch")
 
@@ -217,14 +217,14 @@ def test_who_waits_is_told_when_it_starts(cluster: Cluster) -> None:
     check_condition(condition)
     service.start += 50.0
     looks.poll()
-    assert told() == [condition]  # that is little
+    assert told() == [condition]  # a small change
     service.start += 50.0
     looks.poll()
     (condition,) = told()
     assert condition["message"].startswith("about 2024-05-01 10:15")
     service.is_slow = True
     looks.poll()
-    assert told() == [condition]  # nobody answers
+    assert told() == [condition]  # no answer
     service.is_slow = False
     found["status"]["conditions"].append(
         {"type": "Admitted", "status": "True", "reason": "Admitted", "lastTransitionTime": at(5)}
@@ -234,7 +234,7 @@ def test_who_waits_is_told_when_it_starts(cluster: Cluster) -> None:
 
 
 def check_condition(condition: Object) -> None:
-    """As the schema of Kueue's Workload has it, and Kubernetes' own model."""
+    """Check a condition by the schema of Kueue's Workload and by Kubernetes' own model."""
     client = pytest.importorskip("kubernetes.client")
     client.V1Condition(**{re.sub("([A-Z])", lambda found: f"_{found[1].lower()}", k): v for k, v in condition.items()})
     name = (
@@ -247,7 +247,7 @@ def check_condition(condition: Object) -> None:
 def test_kubernetes_own_client_reads_the_same_cluster(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The source `kueue` with the package itself, which other tests replace."""
+    """The source `kueue` with the real package, which other tests replace."""
     kube_config = pytest.importorskip("kubernetes.config.kube_config")
     cluster.add(with_quota())
     context = {"name": "here", "context": {"cluster": "here", "user": "here"}}

@@ -1,4 +1,4 @@
-"""The line on the card of a session of Open OnDemand, by Ruby itself, on a service that answers, fails or hangs."""
+"""Line on the session card of Open OnDemand, rendered by Ruby, with a service that answers, fails or hangs."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ TEXT = "starts in about 12m, 90 % within 40m; 3 jobs ahead <b>"
 
 
 def card(service: str, *session: str, patience_s: float = 60) -> str:
-    """What stands on the card; `session` is its phase, and when Slurm expects it (Unix seconds)."""
+    """Return the text of the card; `session` is its phase and Slurm's expected start (Unix seconds)."""
     ruby = shutil.which("ruby")
     if ruby is None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("ruby is not installed")
@@ -39,7 +39,7 @@ def place(portal: Portal) -> str:
     return f"{portal.url}queuecast"
 
 
-def test_a_session_that_queues_says_when_it_starts() -> None:
+def test_ondemand_card_of_queued_session_shows_expected_start() -> None:
     with Portal().running() as portal:
         portal.answer = {"text": TEXT}
         assert card(place(portal), "queued") == f"<p><strong>Queue:</strong> {escape(TEXT)}</p>"
@@ -48,7 +48,7 @@ def test_a_session_that_queues_says_when_it_starts() -> None:
 
 
 @pytest.mark.parametrize(("answer", "status"), [({"detail": "no such job"}, 404), ("no object", 200), ([], 503)])
-def test_without_an_answer_it_says_what_slurm_expects(answer: object, status: int) -> None:
+def test_ondemand_card_without_answer_shows_slurm_estimate(answer: object, status: int) -> None:
     with Portal().running() as portal:
         portal.answer, portal.status = answer, status
         assert card(place(portal), "queued") == ""
@@ -64,7 +64,7 @@ def drip(server: socket.socket) -> None:
             time.sleep(0.2)
 
 
-def test_a_service_that_hangs_drips_or_is_away_is_given_up() -> None:
+def test_ondemand_card_without_timely_service_is_empty() -> None:
     with Portal().running() as portal:
         portal.answer = None
         assert card(place(portal), "queued", patience_s=0.5) == ""

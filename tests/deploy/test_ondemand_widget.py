@@ -1,4 +1,4 @@
-"""The widget of Open OnDemand's dashboard, in a real browser, on a service that answers, fails or hangs."""
+"""Dashboard widget of Open OnDemand in a real browser, with a service that answers, fails or hangs."""
 
 import json
 import re
@@ -20,7 +20,7 @@ NOW = 1_000_000.0
 
 
 def rendered(**values: str) -> str:
-    """The partial as Rails renders it: the expressions replaced, the statements taken out."""
+    """Return the partial as rendered by Rails: expressions replaced, statements removed."""
 
     def value(found: re.Match[str]) -> str:
         name = re.search(r"html_escape\(queuecast_(\w+)\)", found[1])
@@ -46,7 +46,7 @@ JOBS = [
 
 
 class Portal:
-    """Serves the page at `/`, and the service's answer below `/queuecast`."""
+    """Serve the page at `/`, and the service's answer below `/queuecast`."""
 
     def __init__(self) -> None:
         self.answer: Any = {"user": "ada", "sites": [{"site": "alder", "made_at": NOW, "jobs": JOBS}], "unanswered": []}
@@ -85,7 +85,7 @@ def portal() -> Iterator[Portal]:
         yield found
 
 
-def test_the_users_queued_jobs_are_listed(browser: Browser, portal: Portal) -> None:
+def test_ondemand_widget_lists_queued_jobs_of_user(browser: Browser, portal: Portal) -> None:
     browser.open(portal.url)
     browser.until(lambda: browser.all("#queuecast li"))
     assert browser.texts("#queuecast li") == [
@@ -100,26 +100,24 @@ def test_the_users_queued_jobs_are_listed(browser: Browser, portal: Portal) -> N
 
 @pytest.mark.parametrize("answer", [{"sites": []}, "no json that it knows", {"detail": "the token is missing"}])
 @pytest.mark.parametrize("status", [200, 401, 503])
-def test_where_there_is_nothing_to_show_nothing_is_shown(
-    browser: Browser, portal: Portal, answer: object, status: int
-) -> None:
+def test_ondemand_widget_without_jobs_is_hidden(browser: Browser, portal: Portal, answer: object, status: int) -> None:
     portal.answer, portal.status = answer, status
     browser.open(portal.url)
     browser.until(lambda: portal.asked)
     assert browser.run("return document.getElementById('queuecast').hidden")
 
 
-def test_a_service_that_hangs_is_given_up_after_a_second(browser: Browser, portal: Portal) -> None:
+def test_ondemand_widget_with_hanging_service_times_out(browser: Browser, portal: Portal) -> None:
     portal.answer = None
     began = time.monotonic()
     browser.open(portal.url)
-    assert time.monotonic() - began < 20  # the page itself waits for nothing
+    assert time.monotonic() - began < 20  # the page does not wait for the service
     failed = "return document.getElementById('queuecast').dataset.failed"
     browser.until(lambda: browser.run(failed) == "TimeoutError")
     assert browser.run("return document.getElementById('queuecast').hidden")
 
 
-def test_it_writes_durations_as_the_page_does() -> None:
+def test_ondemand_widget_formats_durations_as_page() -> None:
     written = re.compile(r"function duration\(.*?\n *\}\n(?= *(?:\n|const))", re.DOTALL)
     page = (PARTIAL.parents[2] / "streams/serve/page/scripts/text.js").read_text(encoding="utf-8")
     (here,), (there,) = (written.findall(text) for text in (PARTIAL.read_text(encoding="utf-8"), page))

@@ -1,4 +1,4 @@
-"""The rules of Prometheus: each alert fires on data made for it, and is quiet on healthy data and just short of it."""
+"""Prometheus rules: each alert fires on matching data, and not on healthy data or just below the limit."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ Series = dict[str, str]
 
 
 class Data(NamedTuple):
-    """Series whose samples are `step` apart, and when they are looked at."""
+    """Series with samples every `step`, and the time of evaluation."""
 
     at: str
     series: Series
@@ -43,7 +43,7 @@ def role(role: str, method: str = "qespera", values: str = "1x600", instance: st
 
 
 def waited(share: float, jobs: float, steps: int) -> Series:
-    """Jobs of which so many waited over a minute."""
+    """Return jobs of which `share` waited over a minute."""
     labels = 'site="s",method="zero",jobs="started"'
     return {
         f'queuecast_wait_error_seconds_bucket{{{labels},le="60.0"}}': f"0+{(1 - share) * jobs:g}x{steps}",
@@ -77,7 +77,7 @@ def late(predictions: float, of: float, steps: int = 30) -> Series:
 
 
 def unread(values: str, calls: bool = False) -> Series:
-    """How long a source has read nothing, and whether it calls the scheduler."""
+    """Return the time since a source's last record, and its calls if it polls the scheduler."""
     labels = 'site="s",source="slurm",instance="a"'
     called = {f'queuecast_source_calls_total{{{labels},call="squeue"}}': "0+1x500"} if calls else {}
     return called | {f"queuecast_source_last_record_age_seconds{{{labels}}}": values}
@@ -196,8 +196,8 @@ SHORT_OF_IT = {
     "QueuecastCheckpointOld": [Data("4m", {'queuecast_checkpoint_age_seconds{instance="a"}': "0 2 61 2 0"})],
     "QueuecastEventsLost": [Data("90m", {'queuecast_events_lost_total{instance="a",partition="3"}': "40x95"})],
     "QueuecastSiteSilent": [
-        Data("25h10m", events("0+10x144 1440x20"), "10m"),  # an hour of a small site
-        Data("32h", events("0+0.5x144 72x60"), "10m"),  # a night of a very small one
+        Data("25h10m", events("0+10x144 1440x20"), "10m"),  # an hour without events of a small site
+        Data("32h", events("0+0.5x144 72x60"), "10m"),  # a night without events of a very small site
         Data("48h40m", events("0+10x144 1440x180") | running("4x350"), "10m"),
         Data(
             "26h",
@@ -237,7 +237,7 @@ SHORT_OF_IT = {
         Data("70h", OUT | bounds("0.9", 0.94, 10, 400) | bounds("0.95", 0.97, 10, 400), "30m"),
         Data("70h", OUT | bounds("0.9", 1.0, 1, 400), "30m"),
         Data("70h", OUT | bounds("0.75", 1.0, 10, 400), "30m"),
-        Data("70h", OUT | bounds("0.9", 1.0, 10, 400) | waited(0.05, 10, 400), "30m"),  # nothing can be narrower
+        Data("70h", OUT | bounds("0.9", 1.0, 10, 400) | waited(0.05, 10, 400), "30m"),  # no bound can be narrower
         Data("70h", TRIED | bounds("0.9", 1.0, 10, 400), "30m"),
         Data("62h", OUT | bounds("0.9", 1.0, 10, 400), "30m"),
     ],
@@ -291,12 +291,12 @@ def promtool(*arguments: str | Path) -> None:
 
 
 def found(directory: Path, data: Data, *asked: tuple[str, float | None]) -> None:
-    """Make sure that the rules over these data give each expression this value, or nothing where it is None."""
+    """Check that each expression has this value under the rules, or no result for None."""
     found_in_each(directory, [data], *asked)
 
 
 def found_in_each(directory: Path, sets: Sequence[Data], *asked: tuple[str, float | None]) -> None:
-    """The same over each of these sets of data; promtool evaluates the rules of one file equally often."""
+    """Check each of these data sets; promtool uses one evaluation interval per file."""
     files = []
     for step in sorted({data.step for data in sets}):
         told = {
@@ -323,25 +323,25 @@ def _case(data: Data, asked: Sequence[tuple[str, float | None]]) -> dict[str, An
     return {"name": str(data), "interval": data.step, "input_series": series, "promql_expr_test": tests}
 
 
-def test_the_files_are_well_formed() -> None:
+def test_prometheus_config_passes_promtool_check() -> None:
     promtool("check", "config", FOLDER / "prometheus.yaml")
 
 
-def test_the_worker_serves_what_is_scraped() -> None:
+def test_prometheus_config_lists_all_rule_files() -> None:
     assert [path.name for path in RULES] == yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["rule_files"]
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_fires_on_data_made_for_it(alert: str, tmp_path: Path) -> None:
+def test_alert_fires_on_matching_data(alert: str, tmp_path: Path) -> None:
     found_in_each(tmp_path, FIRES[alert], (f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})', 1))
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_is_quiet_short_of_it(alert: str, tmp_path: Path) -> None:
+def test_alert_is_quiet_just_below_limit(alert: str, tmp_path: Path) -> None:
     found_in_each(tmp_path, SHORT_OF_IT[alert], (f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})', None))
 
 
-def test_all_alerts_are_quiet_on_healthy_data(tmp_path: Path) -> None:
+def test_alerts_are_quiet_on_healthy_data(tmp_path: Path) -> None:
     measures = (
         "site_method:queuecast_wait_error_seconds:mean1d",
         "site_method:queuecast_jobs_without_estimate:ratio1h",
@@ -351,7 +351,7 @@ def test_all_alerts_are_quiet_on_healthy_data(tmp_path: Path) -> None:
 
 
 def moved(metric: str, before: str, after: str) -> Series:
-    """A site's series, whose worker is another after an hour."""
+    """Return a site's series that changes its worker after an hour."""
     name, labels = metric.rstrip("}").split("{")
     old, new = (f'{name}{{{labels},instance="{instance}"}}' for instance in "ab")
     return {old: f"{before}x60 stale", new: f"_x60 {after}x60"}
@@ -378,7 +378,7 @@ def test_rule_counts_jobs_of_doubly_scraped_site_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_says_how_bad_it_is_what_it_is_and_what_to_do(alert: str) -> None:
+def test_alert_has_severity_summary_and_runbook_url(alert: str) -> None:
     rule, anchor = ALERTS[alert], alert.lower()
     assert rule["labels"]["severity"] in ("info", "warning", "critical")
     assert rule["annotations"]["summary"]
@@ -386,11 +386,11 @@ def test_an_alert_says_how_bad_it_is_what_it_is_and_what_to_do(alert: str) -> No
     assert rule["annotations"]["runbook_url"] == f"http://127.0.0.1:6067/alerts#{anchor}"
 
 
-def test_the_runbook_has_a_section_for_each_alert_and_no_other() -> None:
+def test_runbook_sections_equal_alerts() -> None:
     text = (FOLDER / "RUNBOOK.md").read_text()
     assert re.findall(r"^## (\w+)$", text, re.M) == list(ALERTS)
 
 
-def test_a_recording_rule_is_named_level_metric_operation() -> None:
+def test_recording_rule_names_are_level_metric_operation() -> None:
     assert RECORDS
     assert [name for name in RECORDS if not re.fullmatch(r"([a-z_]+:)?queuecast_[a-z0-9_]+:[a-z0-9_]+", name)] == []

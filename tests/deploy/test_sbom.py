@@ -1,4 +1,4 @@
-"""The bill of materials: complete, the same each time, and as CycloneDX has it."""
+"""Software bill of materials: complete, deterministic, and valid CycloneDX."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from deploy.local.stack.jars import pinned
 from deploy.sbom import ROOT, sbom
 
 
-def test_it_has_every_package_and_every_jar_with_hashes() -> None:
+def test_sbom_has_all_packages_and_jars_with_hashes() -> None:
     parts = {part["purl"]: part for part in sbom()["components"]}
     for jar in pinned():
         group, name, version = jar.coordinate.split(":")
@@ -24,10 +24,10 @@ def test_it_has_every_package_and_every_jar_with_hashes() -> None:
     assert parts[f"pkg:npm/uplot@{version}"]["hashes"]
 
 
-def test_it_is_the_same_each_time() -> None:
+def test_sbom_is_deterministic() -> None:
     assert json.dumps(sbom()) == json.dumps(sbom())
 
 
-def test_it_is_as_its_schema_says() -> None:
+def test_sbom_is_valid_cyclonedx() -> None:
     validator = JsonStrictValidator(SchemaVersion.V1_6)
     assert validator.validate_str(json.dumps(sbom())) is None

@@ -1,4 +1,4 @@
-"""The line below `Submitted batch job`: Slurm's own Lua, a stand-in for Slurm's table, and a service that answers."""
+"""Line below `Submitted batch job`: Slurm's Lua, a fake of Slurm's table, and a fake service."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ Submit = Callable[..., tuple[str, float]]
 
 
 class Service:
-    """Answers every request with this body, or not at all; keeps the paths and headers that it was asked with."""
+    """Answer every request with this body, or hang; record the paths and headers of requests."""
 
     def __init__(self) -> None:
         self.body: bytes | None = json.dumps({"type": "job", "text": TEXT, "live": None}).encode()
@@ -38,7 +38,7 @@ class Service:
 
 
 class Pipe:
-    """What `io.popen` gives, as far as the script uses it."""
+    """The result of `io.popen`, as far as the script uses it."""
 
     def __init__(self, command: str) -> None:
         answer = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True).stdout
@@ -56,7 +56,7 @@ def service() -> Iterator[Service]:
 def submit(
     service: Service, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Submit:
-    """Submits a job as Slurm calls the script; gives what was said on stderr, and the seconds that it took."""
+    """Submit a job as Slurm calls the script; return its stderr and its duration (s)."""
     lupa = pytest.importorskip("lupa.lua54")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("USER", "ada")
@@ -64,7 +64,7 @@ def submit(
     def run(options: dict[str, str], job: object = 4711, offset: int = 0, **settings: Any) -> tuple[str, float]:
         lua = lupa.LuaRuntime()
         lua.execute("slurm = { SUCCESS = 0 }")
-        lua.globals().io.popen = lambda command, _: Pipe(command)  # lupa's own cannot start programs
+        lua.globals().io.popen = lambda command, _: Pipe(command)  # lupa's own `io.popen` cannot start programs
         text = SCRIPT.read_text(encoding="utf-8")
         text = text.replace("http://127.0.0.1:6067", settings.get("url", service.url))
         text = text.replace("/etc/slurm/queuecast.header", str(tmp_path / "header"))
@@ -82,7 +82,7 @@ def submit(
     return run
 
 
-def test_who_submits_is_told_when_it_starts(submit: Submit, service: Service) -> None:
+def test_slurm_line_prints_expected_start_after_submit(submit: Submit, service: Service) -> None:
     said, _ = submit({"ntasks": "4", "cpus-per-task": "2", "time": "1-02:00:00", "partition": "batch,gpu"})
     assert said == f"queuecast: {TEXT}\n"
     assert service.asked == [("/v1/sites/alder/jobs/4711?cpus=8&walltime=93600s&partition=batch%2Cgpu&user=ada", None)]
@@ -111,19 +111,21 @@ def test_walltimes_as_slurm_writes_them(submit: Submit, service: Service, wallti
         ({"account": "phys-1", "qos": "unset"}, "cpus=1&account=phys%2D1"),
     ],
 )
-def test_what_a_job_asks_for_is_told(submit: Submit, service: Service, options: dict[str, str], asked: str) -> None:
+def test_slurm_line_sends_requested_resources(
+    submit: Submit, service: Service, options: dict[str, str], asked: str
+) -> None:
     submit(options)
     assert service.asked[0][0] == f"/v1/sites/alder/jobs/4711?{asked}&user=ada"
 
 
-def test_the_token_is_sent_where_there_is_one(submit: Submit, service: Service, tmp_path: Path) -> None:
+def test_slurm_line_sends_configured_token(submit: Submit, service: Service, tmp_path: Path) -> None:
     (tmp_path / "header").write_text("Authorization: Bearer correct horse battery\n")
     assert submit({})[0] == f"queuecast: {TEXT}\n"
     assert service.asked[0][1] == "Bearer correct horse battery"
 
 
 @pytest.mark.parametrize("time_limit", ["unset", "2982616-04:14:00", "NONE", "", "UNLIMITED", "1:x", "-", "$(touch x)"])
-def test_what_is_not_understood_is_left_out(submit: Submit, service: Service, time_limit: str) -> None:
+def test_slurm_line_omits_invalid_options(submit: Submit, service: Service, time_limit: str) -> None:
     submit({"time": time_limit, "ntasks": "many", "partition": "'; touch x; '"})
     assert service.asked[0][0] == "/v1/sites/alder/jobs/4711?cpus=1&user=ada"
     assert not Path("x").exists()
@@ -133,30 +135,30 @@ def test_what_is_not_understood_is_left_out(submit: Submit, service: Service, ti
     "body",
     [b"", b"oops", b'{"text":"no such job is pending or running"}', b'{"text":"starts \\u001b[2J"}', b'{"text":1}'],
 )
-def test_where_there_is_nothing_to_tell_it_says_nothing(submit: Submit, service: Service, body: bytes) -> None:
+def test_slurm_line_without_text_prints_no_line(submit: Submit, service: Service, body: bytes) -> None:
     service.body = body
     assert submit({})[0] == ""
 
 
-def test_an_error_of_the_service_is_not_the_users(submit: Submit, service: Service) -> None:
+def test_slurm_line_hides_service_errors(submit: Submit, service: Service) -> None:
     service.status = 503
     assert submit({})[0] == ""
     assert submit({}, url="http://127.0.0.1:1")[0] == ""
 
 
-def test_a_service_that_hangs_delays_a_submission_by_a_second(submit: Submit, service: Service) -> None:
+def test_slurm_line_with_hanging_service_ends_after_one_second(submit: Submit, service: Service) -> None:
     service.body = None
     said, seconds = submit({})
-    assert said == "" and seconds < 3  # a second, and what a busy machine takes to start a program
+    assert said == "" and seconds < 3  # a second, and the start of a program on a busy machine
 
 
 @pytest.mark.parametrize("options", [{"quiet": "1"}, {"parsable": "set"}, {"type": "srun"}, {"type": "salloc"}])
-def test_scripts_are_told_nothing(submit: Submit, service: Service, options: dict[str, str]) -> None:
+def test_slurm_line_is_silent_for_scripts(submit: Submit, service: Service, options: dict[str, str]) -> None:
     assert submit(options)[0] == "" and service.asked == []
-    assert submit({}, only_terminal=True)[0] == "" and service.asked == []  # these tests' stderr is a file
+    assert submit({}, only_terminal=True)[0] == "" and service.asked == []  # stderr is a file in these tests
 
 
-def test_only_a_jobs_first_part_is_told_and_nothing_within_a_job(
+def test_slurm_line_is_silent_for_later_parts_and_within_job(
     submit: Submit, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert submit({}, offset=1)[0] == ""

@@ -1,4 +1,4 @@
-"""The systemd units: accepted by systemd, hardened, and in step with the settings and the commands."""
+"""Systemd units: valid, hardened, and consistent with settings and commands."""
 
 import os
 import re
@@ -42,12 +42,12 @@ def read(name: str) -> Unit:
 
 
 def resolved(text: str) -> str:
-    """A value for the worker's unit, its specifiers resolved."""
+    """Resolve the specifiers of a value, for the worker's unit."""
     return text.replace("%i", "6066").replace("%l", "node1").replace("%C", "/var/cache").replace("%%", "%")
 
 
 def environment(name: str) -> dict[str, str]:
-    """What a service finds in its environment, with the example of its file of passwords."""
+    """Return the environment of a service, with its example file of passwords."""
     unit = read(name)
     values = dict(resolved(value).split("=", 1) for value in unit["Environment"])
     (optional,) = unit["EnvironmentFile"]
@@ -57,7 +57,7 @@ def environment(name: str) -> dict[str, str]:
 
 
 def filled(found: dict[str, str]) -> dict[str, str]:
-    """An environment, filled in as the examples ask for."""
+    """Replace the example values of an environment."""
     return {key: value.replace("change-me", "correct horse battery") for key, value in found.items()}
 
 
@@ -68,7 +68,7 @@ def settings_of(name: str) -> Settings:
 
 
 @pytest.mark.parametrize("name", SERVICES.values())
-def test_an_example_that_is_not_filled_in_is_refused(name: str) -> None:
+def test_systemd_example_password_is_rejected(name: str) -> None:
     found = environment(name)
     del found["QUEUECAST_CONFIG"]
     with pytest.raises(UserError, match=r"password: this is a public example value"):
@@ -77,7 +77,7 @@ def test_an_example_that_is_not_filled_in_is_refused(name: str) -> None:
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """The units in a directory, with a program that is there."""
+    """Copy the units to a directory, with an existing program."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed: apt-get install systemd")
     folder = tmp_path / "units"
@@ -88,7 +88,7 @@ def units(tmp_path: Path) -> Path:
 
 
 def analyze(units: Path, *arguments: str) -> str:
-    """Everything that systemd-analyze says."""
+    """Return the output of systemd-analyze."""
     done = subprocess.run(
         ["systemd-analyze", *arguments],
         env=os.environ | {"SYSTEMD_UNIT_PATH": f"{units}:", "SYSTEMD_COLORS": "0"},
@@ -104,25 +104,25 @@ def analyze(units: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     "unit", ["queuecast.target", WORKER, SOURCE, *(SERVICES[name] for name in ("serve", "topics", "notify"))]
 )
-def test_systemd_has_nothing_to_say_against_it(units: Path, unit: str) -> None:
+def test_systemd_units_pass_verify(units: Path, unit: str) -> None:
     assert analyze(units, "verify", unit) == ""
 
 
-def test_systemd_tells_of_a_flaw(units: Path) -> None:
+def test_systemd_verify_reports_misspelt_option(units: Path) -> None:
     drop_in = units / "queuecast-.service.d" / "hardening.conf"
     drop_in.write_text(drop_in.read_text(encoding="utf-8").replace("ProtectClock", "ProtectClok"), encoding="utf-8")
     assert "ProtectClok" in analyze(units, "verify", WORKER)
 
 
 @pytest.mark.parametrize("name", SERVICES.values())
-def test_a_service_is_little_exposed(units: Path, name: str) -> None:
+def test_systemd_service_exposure_level_is_low(units: Path, name: str) -> None:
     told = analyze(units, "security", "--offline=true", "--no-pager", str(units / name))
     (level,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", told)
     assert float(level) <= 1.5
 
 
 @pytest.mark.parametrize(("command", "name"), SERVICES.items())
-def test_a_service_runs_a_command_that_there_is(command: str, name: str) -> None:
+def test_systemd_service_command_exists(command: str, name: str) -> None:
     (line,) = read(name)["ExecStart"]
     program, *arguments = shlex.split(resolved(line))
     assert program == PROGRAM
@@ -130,7 +130,7 @@ def test_a_service_runs_a_command_that_there_is(command: str, name: str) -> None
 
 
 @pytest.mark.parametrize("name", SERVICES.values())
-def test_its_variables_and_files_are_settings(name: str) -> None:
+def test_systemd_service_variables_are_valid_settings(name: str) -> None:
     check_variables(environment(name))
     settings = settings_of(name)
     assert settings.kafka.sasl
@@ -138,7 +138,7 @@ def test_its_variables_and_files_are_settings(name: str) -> None:
     assert settings.redis.url.startswith("rediss://")
 
 
-def test_a_worker_has_a_port_and_a_name_of_its_own() -> None:
+def test_systemd_worker_has_own_port_and_name() -> None:
     assert settings_of(SERVICES["worker"]).worker.instance == "node1-6066"
     assert f"queuecast-worker@{section_of('worker').web_port}.service" == WORKER
 
@@ -148,7 +148,7 @@ def test_notices_are_signed_and_seen_by_prometheus() -> None:
     assert own.webhook and own.secret and own.web_port
 
 
-def test_the_target_wants_all_and_all_stop_with_it() -> None:
+def test_systemd_target_starts_and_stops_all_services() -> None:
     (wanted,) = read("queuecast.target")["Wants"]
     assert set(wanted.split()) == {WORKER, SERVICES["serve"], SERVICES["topics"]}
     for name in SERVICES.values():
@@ -157,22 +157,22 @@ def test_the_target_wants_all_and_all_stop_with_it() -> None:
 
 
 @pytest.mark.parametrize("name", [SERVICES[name] for name in ("worker", "serve", "source", "notify")])
-def test_what_ends_is_started_again_and_has_time_to_stop(name: str) -> None:
+def test_systemd_service_restarts_and_has_time_to_stop(name: str) -> None:
     unit = read(name)
     assert unit["Restart"] == ["always"]
     assert float(unit["TimeoutStopSec"][0]) > STOP_S
     interval, burst, pause = (float(unit[key][0]) for key in ("StartLimitIntervalSec", "StartLimitBurst", "RestartSec"))
-    # One that waits for a Kafka that is away is started again for ever; one that ends at once is not.
+    # A service that waits for Kafka restarts without limit; one that ends immediately does not.
     assert burst * (WorkerSettings().startup_timeout_seconds + pause) > interval > burst * pause
 
 
-def test_a_source_keeps_how_far_it_is() -> None:
-    """Its cursors are in $STATE_DIRECTORY, of each site in one of its own."""
+def test_systemd_source_keeps_cursor_in_state_directory() -> None:
+    """Its cursors are in $STATE_DIRECTORY, with a separate directory per site."""
     assert read(SERVICES["source"])["StateDirectory"] == ["queuecast-source-%i"]
 
 
-def test_what_is_compiled_is_kept_where_it_may_write() -> None:
+def test_systemd_kernel_cache_is_in_cache_directory() -> None:
     hardening = read("queuecast-.service.d/hardening.conf")
     (folder,) = hardening["CacheDirectory"]
     assert f"NUMBA_CACHE_DIR=/var/cache/{folder}" in map(resolved, hardening["Environment"])
-    assert "MemoryDenyWriteExecute" not in hardening  # compiled code has to become executable
+    assert "MemoryDenyWriteExecute" not in hardening  # compiled code must become executable

@@ -1,4 +1,4 @@
-"""The wheel: one package, `queuecast`, which works whatever else lies in the working directory."""
+"""The wheel: one package, `queuecast`, that works with any files in the working directory."""
 
 import os
 import subprocess
@@ -48,13 +48,13 @@ print(main(["ask", "--url", "http://127.0.0.1:1"]), main(["ask"]), main(["replay
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built and installed into a folder, as pip does it."""
+    """Build the wheel and install it into a folder, as pip does."""
     return _installed(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same of the light distribution."""
+    """Build and install the light distribution."""
     return _installed(ROOT / "deploy" / "client", tmp_path_factory.mktemp("light"))
 
 
@@ -68,7 +68,7 @@ def _installed(root: Path, tmp: Path) -> Path:
 
 @pytest.fixture
 def clashing(tmp_path: Path) -> Path:
-    """A directory with modules whose names are those of the repository's folders."""
+    """Create a directory of modules with the names of the repository's folders."""
     for name in COMMON:
         (tmp_path / f"{name}.py").write_text(f"raise AssertionError('{name} of the working directory')\n")
     return tmp_path
@@ -80,7 +80,7 @@ def _run(installed: Path, directory: Path, *arguments: str) -> subprocess.Comple
     return subprocess.run(command, cwd=directory, env=environment, text=True, capture_output=True, timeout=PATIENCE_S)
 
 
-def test_it_has_one_package_and_all_files(installed: Path) -> None:
+def test_wheel_has_one_package_and_all_files(installed: Path) -> None:
     assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"bin", "queuecast"}
     inside = {path.relative_to(installed / "queuecast") for path in (installed / "queuecast").rglob("*")}
     tracked = subprocess.check_output(["git", "ls-files", *COMMON], cwd=ROOT, text=True).splitlines()
@@ -88,7 +88,7 @@ def test_it_has_one_package_and_all_files(installed: Path) -> None:
 
 
 @pytest.mark.long
-def test_commands_run_beside_modules_of_the_same_names(installed: Path, clashing: Path) -> None:
+def test_wheel_commands_run_with_modules_of_same_name(installed: Path, clashing: Path) -> None:
     for words in (["-m", "queuecast"], [str(installed / "bin" / "queuecast")]):
         shown = _run(installed, clashing, *words, "--help")
         assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr
@@ -101,20 +101,20 @@ def test_commands_run_beside_modules_of_the_same_names(installed: Path, clashing
     assert replayed.returncode == 0, replayed.stderr
 
 
-def test_all_it_names_is_of_the_package(installed: Path, clashing: Path) -> None:
+def test_wheel_imports_only_its_own_package(installed: Path, clashing: Path) -> None:
     ran = _run(installed, clashing, "-c", PROGRAM)
     assert ran.returncode == 0, ran.stderr
     assert {word.partition(".")[0] for word in ran.stdout.split()} == {"queuecast"}
 
 
-def test_nothing_asks_for_the_folders_by_their_old_names(installed: Path) -> None:
+def test_wheel_sources_import_no_repository_folders(installed: Path) -> None:
     for file in (installed / "queuecast").rglob("*.py"):
         for line in file.read_text(encoding="utf-8").splitlines():
             words = line.split()
             assert words[:1] not in (["import"], ["from"]) or words[1].partition(".")[0] not in COMMON, (file, line)
 
 
-def test_the_source_distribution_builds_the_same(tmp_path: Path, installed: Path) -> None:
+def test_source_distribution_builds_same_wheel(tmp_path: Path, installed: Path) -> None:
     build = "from hatchling.build import build_sdist, build_wheel; import sys; print({}(sys.argv[1]))"
     sdist = subprocess.check_output(
         [sys.executable, "-c", build.format("build_sdist"), str(tmp_path)], cwd=ROOT, text=True

@@ -40,7 +40,7 @@ with announced(Path(sys.argv[1])) as found:
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home of the test's own, without settings of whoever runs it."""
+    """Set an empty home directory, without settings of the user."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("QUEUECAST_")]:
@@ -54,7 +54,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_commands_say_that_up_is_starting() -> None:
+def test_broker_error_reports_that_up_is_starting() -> None:
     assert starting_since_s() is None
     with starting():
         assert 0 <= (starting_since_s() or 0.0) < 60
@@ -65,7 +65,7 @@ def test_commands_say_that_up_is_starting() -> None:
     assert "start one with `queuecast up`" in _away(KafkaSettings())
 
 
-def test_it_is_found_while_it_runs(config: Path) -> None:
+def test_running_config_is_found_while_announced(config: Path) -> None:
     assert running_config() is None
     with announced(config) as found:
         assert found
@@ -76,7 +76,7 @@ def test_it_is_found_while_it_runs(config: Path) -> None:
     assert not note_path().exists()
 
 
-def test_one_that_was_killed_is_not_found_and_the_next_one_is(config: Path) -> None:
+def test_running_config_of_killed_process_is_replaced(config: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(config)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -93,7 +93,7 @@ def test_one_that_was_killed_is_not_found_and_the_next_one_is(config: Path) -> N
         assert found and running_config() == config
 
 
-def test_where_no_note_can_be_left_it_runs_all_the_same(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_announce_without_writable_state_home_is_ignored(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(config))  # a file
     with announced(config) as found:
         assert not found
@@ -128,7 +128,7 @@ def test_settings_that_are_named_come_first(config: Path, tmp_path: Path, monkey
         ("http://127.0.0.1:no", None),
     ],
 )
-def test_its_token_goes_to_its_own_service_alone(
+def test_token_of_running_stack_is_sent_only_to_its_service(
     config: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], url: str, sent: str | None
 ) -> None:
     tokens = list[str | None]()
@@ -144,7 +144,7 @@ def test_its_token_goes_to_its_own_service_alone(
     assert tokens == [sent]
 
 
-def test_access_says_which_one_commands_use(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_credentials_print_running_stack(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with announced(config):
         assert main(["credentials"]) == 0
         said = capsys.readouterr()
@@ -156,7 +156,7 @@ def test_access_says_which_one_commands_use(config: Path, capsys: pytest.Capture
     ]
 
 
-def test_what_a_program_reads_is_asked_for_one_at_a_time(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_credentials_accept_one_output_format(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     named = ["--config", str(config), "credentials"]
     assert main([*named, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bootstrap_servers"] == ["127.0.0.1:4711"]

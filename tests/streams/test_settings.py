@@ -28,7 +28,7 @@ def from_environment(**environment: str) -> Settings:
     return load_settings(environment={f"QUEUECAST_{name}": value for name, value in environment.items()})
 
 
-def test_without_anything_there_are_defaults() -> None:
+def test_settings_without_file_are_defaults() -> None:
     settings = load_settings(environment={})
     assert settings == Settings()
     assert settings.kafka.bootstrap == "127.0.0.1:9092"
@@ -44,7 +44,7 @@ def test_environment_overrides_file_and_file_the_defaults() -> None:
     assert settings.worker.checkpoint_events == Settings().worker.checkpoint_events
 
 
-def test_a_file_can_be_named_by_argument_or_environment() -> None:
+def test_settings_file_is_named_by_argument_or_environment() -> None:
     for name in ("one", "other"):
         Path(f"{name}.toml").write_text(f'[redis]\nprefix = "{name}"\n')
     assert load_settings(Path("one.toml"), {"QUEUECAST_CONFIG": "other.toml"}).redis.prefix == "one"
@@ -124,7 +124,7 @@ def test_service_variables_of_a_platform_are_ignored() -> None:
         ('[engine.parameters.qespera]\nwindow = "wide"\n', r"qespera.window is 'wide': expected `float`, got `str`"),
     ],
 )
-def test_a_mistake_is_named_with_what_was_expected(text: str, message: str) -> None:
+def test_settings_file_error_names_expected_value(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         from_file(text)
 
@@ -145,12 +145,12 @@ def test_a_mistake_is_named_with_what_was_expected(text: str, message: str) -> N
         ("ENGINE_PUBLISH_SHADOWS", "perhaps", "environment: QUEUECAST_ENGINE_PUBLISH_SHADOWS: expected `bool`"),
     ],
 )
-def test_a_variable_that_is_wrong_is_named(name: str, value: str, message: str) -> None:
+def test_invalid_environment_variable_is_named(name: str, value: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         from_environment(**{name: value})
 
 
-def test_a_file_that_is_named_must_be_there() -> None:
+def test_settings_file_missing_raises_user_error() -> None:
     with pytest.raises(UserError, match=r"gone.toml: cannot be read: No such file"):
         load_settings(Path("gone.toml"), {})
     Path("latin.toml").write_bytes(b'[kafka]\nprefix = "\xe4"\n')
@@ -177,7 +177,7 @@ def test_broker_addresses(bootstrap: str) -> None:
         ("FOO_BAR", "they are QUEUECAST_SECTION_FIELD, of kafka, .*"),
     ],
 )
-def test_a_variable_of_no_section_is_refused(name: str, meant: str) -> None:
+def test_environment_variable_without_section_is_rejected(name: str, meant: str) -> None:
     with pytest.raises(UserError, match=f"^environment: QUEUECAST_{name} is not a setting; {meant}$"):
         from_environment(**{name: SECRET})
 
@@ -197,13 +197,13 @@ def test_variables_of_ours_that_are_no_settings_are_let_be() -> None:
         {"REDIS_PASSWORD": SECRET, "KAFKA_PASSWORD": SECRET, "WORKER_WEB_PORT": "x"},
     ],
 )
-def test_errors_do_not_tell_secrets(environment: dict[str, str]) -> None:
+def test_settings_errors_hide_secrets(environment: dict[str, str]) -> None:
     with pytest.raises(UserError) as error:
         from_environment(**environment)
     assert SECRET not in str(error.value)
 
 
-def test_settings_as_text_do_not_tell_secrets() -> None:
+def test_settings_text_hides_secrets() -> None:
     settings = from_environment(KAFKA_PASSWORD=SECRET, REDIS_PASSWORD=SECRET, REDIS_URL=f"redis://u:{SECRET}@h:1/0")
     for shown in (repr(settings), str(settings.redis), f"{settings.kafka}"):
         assert SECRET not in shown
@@ -215,7 +215,7 @@ def options(**fields: Any) -> dict[str, Any]:
     return msgspec.convert({"kafka": fields}, Settings).kafka.client_options()
 
 
-def test_kafka_clients_get_what_they_need() -> None:
+def test_kafka_client_options_follow_settings() -> None:
     plain = options(bootstrap="a:1,b:2")
     assert plain["bootstrap_servers"] == ["a:1", "b:2"]
     assert plain["security_protocol"] == "PLAINTEXT"
@@ -229,7 +229,7 @@ def test_kafka_clients_get_what_they_need() -> None:
     assert options(security="tls")["security_protocol"] == "SSL"
 
 
-def test_a_certificate_that_cannot_be_used_is_an_error() -> None:
+def test_unusable_certificate_raises_user_error() -> None:
     with pytest.raises(UserError, match="ca_file, cert_file or key_file cannot be used"):
         options(security="tls", ca_file="gone.pem")
     Path("no.pem").write_text("not a certificate")
@@ -237,12 +237,12 @@ def test_a_certificate_that_cannot_be_used_is_an_error() -> None:
         options(security="tls", cert_file="no.pem")
 
 
-def test_a_worker_without_a_name_is_known_by_host_and_port() -> None:
+def test_worker_name_defaults_to_host_and_port() -> None:
     assert from_environment(WORKER_INSTANCE="blue").worker.name == "blue"
     assert from_environment(WORKER_WEB_PORT="7001").worker.name.endswith("-7001")
 
 
-def test_reading_settings_loads_nothing_heavy() -> None:
+def test_settings_import_loads_no_heavy_modules() -> None:
     program = """
 import sys
 from streams.settings import load_settings

@@ -1,4 +1,4 @@
-"""A port that a server cannot have."""
+"""A port in use."""
 
 import socket
 from collections.abc import Iterator

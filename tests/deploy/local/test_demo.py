@@ -34,7 +34,7 @@ ENGINE = settings_for(EngineSettings(method="median"), ())
 
 
 class Time(threading.Event):
-    """A clock, and the waiting that moves it on."""
+    """A clock that advances with each sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def progress_of(scenario: Scenario, records: Iterator[list[object]] | None = Non
     return progress
 
 
-# What is played.
+# Scenarios and schedule.
 
 
 def test_sites_are_interleaved_by_time_and_each_keeps_its_order() -> None:
@@ -96,7 +96,7 @@ def test_demo_sites_end_together_after_a_third_as_history() -> None:
     assert before == pytest.approx(scenario.jobs / 3, abs=3)
 
 
-def test_a_trace_is_one_site_with_its_first_jobs(tmp_path: Path) -> None:
+def test_traced_scenario_is_one_site_with_first_jobs(tmp_path: Path) -> None:
     trace = read_swf(made_trace(tmp_path / "made.swf", jobs=200))
     scenario = traced_scenario(trace, 50)
     assert scenario.jobs == 50
@@ -117,7 +117,7 @@ def test_demo_sends_history_immediately_then_paces_events() -> None:
     assert came[-1][0] == pytest.approx(10.0)
 
 
-def test_the_schedule_waits_for_a_worker_that_is_behind() -> None:
+def test_schedule_waits_for_slow_worker() -> None:
     scenario, clock = simulated_scenario(300), Time()
     events = schedule(scenario, 10.0, lambda: MAX_OUTSTANDING + (clock.now < 105.0), clock, clock)
     next(events)
@@ -126,13 +126,13 @@ def test_the_schedule_waits_for_a_worker_that_is_behind() -> None:
     assert clock.now == pytest.approx(105.0, abs=0.02)
 
 
-def test_a_worker_that_stays_behind_cuts_the_schedule_short() -> None:
+def test_schedule_ends_when_worker_stays_behind() -> None:
     clock = Time()
     assert list(schedule(simulated_scenario(300), 10.0, lambda: MAX_OUTSTANDING + 1, clock, clock)) == []
     assert clock.now == pytest.approx(100.0 + 10.0 + MAX_DELAY_S, abs=0.02)
 
 
-def test_the_schedule_ends_when_it_is_told_to() -> None:
+def test_schedule_ends_when_stopped() -> None:
     clock = Time()
     events = schedule(simulated_scenario(300), 10.0, lambda: 0, clock, clock)
     first = next(events)
@@ -141,7 +141,7 @@ def test_the_schedule_ends_when_it_is_told_to() -> None:
     assert first.time == simulated_scenario(300).begin
 
 
-def test_the_feeder_expects_what_the_engines_say() -> None:
+def test_feeder_expects_same_records_as_engines() -> None:
     scenario = simulated_scenario(200)
     progress = progress_of(scenario)
     feeder = Feeder(Settings(engine=ENGINE), progress, 1.0)
@@ -151,10 +151,10 @@ def test_the_feeder_expects_what_the_engines_say() -> None:
     assert feeder.submits == progress.predicted == scenario.jobs
 
 
-# What is heard.
+# Progress of the sites.
 
 
-def test_a_site_counts_its_live_jobs_by_the_method_that_counts() -> None:
+def test_site_progress_counts_jobs_by_published_method() -> None:
     site = SiteProgress("median", measured_from=0.0)
     for job in "123":
         site.add(prediction(job))
@@ -188,7 +188,7 @@ def test_demo_end_has_no_live_jobs_and_scores_of_a_replay() -> None:
         assert site.scores.rows() == scores.rows()
 
 
-# How it is shown.
+# Tables and reports.
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +202,7 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> 
     assert shown.replace("\n", "").isprintable() and "\\u001b[2J" in shown
 
 
-def test_how_it_stands_is_a_table_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_progress_table_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     heads, rows = progress_of(simulated_scenario(200)).table()
     assert heads[1:] == ["queued", "running", "median", "zero", "predicted", "90 %", "waited"]
     assert [row[:3] for row in rows] == [[site, "0", "0"] for site in SITES]
@@ -210,11 +210,11 @@ def test_how_it_stands_is_a_table_of_80_columns(capsys: pytest.CaptureFixture[st
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-def test_the_table_has_every_method(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_report_table_has_all_methods(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     submit = Submit(site="a", time=0.0, job="1")
     progress = DemoProgress(Scenario.of({"a": ""}, [[submit]]), ENGINE)
-    for job, wait_s in enumerate((0.0, 0.0, 7200.0)):  # what was predicted is a minute
+    for job, wait_s in enumerate((0.0, 0.0, 7200.0)):  # the predicted wait is a minute
         progress.add(outcome(str(job), wait_s))
         at_once = msgspec.structs.replace(outcome(str(job), wait_s, method="zero"), predicted_wait_s=0.0)
         progress.add(msgspec.structs.replace(at_once, error_s=-wait_s))
@@ -231,7 +231,7 @@ def test_the_table_has_every_method(capsys: pytest.CaptureFixture[str], monkeypa
     assert "docs/tutorial.md" in verdict
 
 
-def test_no_table_of_dashes_comes_before_errors_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_prints_no_table_before_first_error(capsys: pytest.CaptureFixture[str]) -> None:
     progress = DemoProgress(Scenario.of({"a": ""}, [[Submit(site="a", time=0.0, job="1")]]), ENGINE)
     _watch(iter([[prediction("1")]]), progress)
     shown = capsys.readouterr().out
@@ -239,7 +239,7 @@ def test_no_table_of_dashes_comes_before_errors_are_known(capsys: pytest.Capture
     assert progress.verdict().startswith("No job was measured")
 
 
-def test_a_later_estimate_is_no_record_that_is_waited_for() -> None:
+def test_demo_progress_ignores_later_estimates() -> None:
     progress = DemoProgress(Scenario.of({"a": ""}, [[Submit(site="a", time=0.0, job="1")]]), ENGINE)
     first = prediction("1")
     for record in (first, msgspec.structs.replace(first, made_at=700.0, waited_s=700.0, predicted_wait_s=3600.0)):
@@ -247,11 +247,11 @@ def test_a_later_estimate_is_no_record_that_is_waited_for() -> None:
     assert (progress.records, progress.predicted, progress.sites["a"].queued) == (1, 1, 1)
 
 
-# All of it, without Kafka.
+# The whole demo, without Kafka.
 
 
 @pytest.mark.parametrize("from_trace", [False, True])
-def test_without_kafka_the_engine_runs_in_this_process(
+def test_demo_without_kafka_runs_engine_in_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, from_trace: bool
 ) -> None:
     def unavailable(_: OnProgress) -> None:

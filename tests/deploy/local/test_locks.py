@@ -1,4 +1,4 @@
-"""Passwords of the local servers, and the files that they lie in."""
+"""Passwords of the local servers, and their files."""
 
 import os
 import stat
@@ -20,13 +20,13 @@ def mode(path: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def careless_umask() -> Iterator[None]:
-    """Whatever the user's umask, the files are the owner's alone."""
+    """With any umask, only the owner can read the files."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
-def test_a_password_lasts_and_is_its_owners_alone(tmp_path: Path) -> None:
+def test_local_password_is_stored_for_owner_only(tmp_path: Path) -> None:
     first = password_in(tmp_path, "redis")
     assert len(first) >= 32 and first != password_in(tmp_path, "kafka")
     assert password_in(tmp_path, "redis") == first
@@ -35,7 +35,7 @@ def test_a_password_lasts_and_is_its_owners_alone(tmp_path: Path) -> None:
     assert password_in(tmp_path, "redis") != first
 
 
-def test_a_password_that_others_may_know_is_made_anew(tmp_path: Path) -> None:
+def test_local_password_readable_by_others_is_replaced(tmp_path: Path) -> None:
     first, file = password_in(tmp_path, "redis"), tmp_path / "redis.password"
     file.chmod(0o644)
     second = password_in(tmp_path, "redis")
@@ -46,13 +46,13 @@ def test_a_password_that_others_may_know_is_made_anew(tmp_path: Path) -> None:
     assert not file.is_symlink() and mode(file) == 0o600
 
 
-def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_stack_directory_of_other_user_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(UserError, match="belongs to another user"):
         LocalStack(tmp_path, locked=True)
 
 
-def test_a_file_that_others_could_read_is_made_anew(tmp_path: Path) -> None:
+def test_write_private_replaces_file_readable_by_others(tmp_path: Path) -> None:
     file = tmp_path / "queuecast.toml"
     file.write_text("old")
     file.chmod(0o666)
@@ -60,7 +60,7 @@ def test_a_file_that_others_could_read_is_made_anew(tmp_path: Path) -> None:
     assert (file.read_text(), mode(file), list(tmp_path.iterdir())) == ("new", 0o600, [file])
 
 
-def test_a_directory_that_others_could_read_is_closed(tmp_path: Path) -> None:
+def test_make_private_closes_directory_to_others(tmp_path: Path) -> None:
     for directory in (tmp_path / "a" / "b", tmp_path):
         make_private(directory)
         assert mode(directory) == 0o700
@@ -72,14 +72,14 @@ def test_redis_user_is_limited_to_its_keys_and_commands() -> None:
     assert "hunter2" not in user and " ~mine:* " in user and " -@dangerous" in user
 
 
-def test_the_stack_is_open_unless_told(tmp_path: Path) -> None:
+def test_local_stack_is_open_by_default(tmp_path: Path) -> None:
     stack = LocalStack(tmp_path)
     assert "@" not in stack.redis.url
     assert stack.kafka.properties["listeners"].startswith("PLAINTEXT://")
     assert not list(tmp_path.glob("*.password"))
 
 
-def test_what_is_written_for_clients_has_the_passwords(tmp_path: Path) -> None:
+def test_client_settings_file_has_passwords(tmp_path: Path) -> None:
     stack = LocalStack(tmp_path, locked=True, redis_keys="r:*")
     settings = with_token(settings_in(stack, Settings()), tmp_path)
     write_private(tmp_path / "queuecast.toml", as_toml(settings))
@@ -95,18 +95,18 @@ def test_what_is_written_for_clients_has_the_passwords(tmp_path: Path) -> None:
     assert not [secret for secret in secrets if str(secret) in repr(found)]
 
 
-def test_a_token_of_the_users_own_stays(tmp_path: Path) -> None:
+def test_configured_token_is_kept(tmp_path: Path) -> None:
     own = Settings(serve=ServeSettings(token="correct horse"))
     assert with_token(own, tmp_path) is own
 
 
-def test_every_listener_of_kafka_asks_for_the_password(tmp_path: Path) -> None:
+def test_locked_kafka_listeners_require_password(tmp_path: Path) -> None:
     properties = Kafka(tmp_path, password="hunter2").properties
     assert properties["listeners"].startswith("SASL_PLAINTEXT://")
     assert "CONTROLLER:SASL_PLAINTEXT" in properties["listener.security.protocol.map"]
 
 
-def test_no_password_is_in_a_command(tmp_path: Path) -> None:
+def test_redis_command_has_no_password(tmp_path: Path) -> None:
     command = Redis(tmp_path, password="hunter2", keys="r:*")
     make_private(tmp_path)
     assert not [word for word in command._prepare() if "hunter2" in word]

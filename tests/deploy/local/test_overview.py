@@ -10,7 +10,7 @@ from deploy.local.up import command_as_called, overview
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script of a virtual environment that is not active."""
+    """Create a script of an inactive virtual environment."""
     path = tmp_path / "my venv" / "bin" / "queuecast"
     path.parent.mkdir(parents=True)
     path.write_text("#!/bin/sh\n")
@@ -20,12 +20,12 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_what_is_not_on_the_path_is_called_with_its_place(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_not_on_path_is_shown_with_full_path(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(script.parents[2])
     assert command_as_called("my venv/bin/queuecast") == f"'{script}'"
 
 
-def test_what_is_on_the_path_is_called_by_its_name(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_on_path_is_shown_by_name(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(script.parent))
     assert command_as_called(str(script)) == "queuecast"
     other = script.with_name("other") / "queuecast"
@@ -40,7 +40,7 @@ def test_command_only_on_this_path_is_shown_with_its_folder(script: Path, monkey
     assert command_as_called(str(script)) == f"'{script}'"
 
 
-def test_a_module_is_called_as_one() -> None:
+def test_command_of_module_is_shown_as_python_m() -> None:
     assert command_as_called("/x/queuecast/__main__.py") == f"{sys.executable} -m queuecast"
 
 
@@ -56,8 +56,8 @@ def test_overview_without_settings_explains_how_to_name_them(script: Path) -> No
     assert "Port 9092 is taken." in lines(True)
 
 
-def test_who_runs_it_in_the_background_is_told_how_to_stop_it() -> None:
-    """A shell has its background jobs ignore SIGINT, which is what Ctrl-C sends."""
+def test_overview_in_background_explains_stop_by_kill() -> None:
+    """Background jobs of a shell ignore SIGINT, the signal of Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         text = overview(Path("/d"), {}, [], Path("/d/q.toml"), False, True)

@@ -20,7 +20,7 @@ from tests.support.deployment import until
 
 
 class Toy(Server):
-    """A server that is ready as soon as it has said so, run by the shell."""
+    """A shell script as a server that is ready after it prints "ready"."""
 
     name = "Toy"
     script: ClassVar[str] = "echo ready; exec sleep 600"
@@ -45,7 +45,7 @@ def test_server_starts_stops_and_starts_again(tmp_path: Path) -> None:
         toy.start()
         toy.start()  # nothing to do
         pid = toy.pid
-        assert os.getsid(pid) == pid  # out of reach of the terminal's Ctrl-C
+        assert os.getsid(pid) == pid  # not reached by the terminal's Ctrl-C
         pids.add(pid)
         ports.add(toy.port)
         end()
@@ -118,7 +118,7 @@ def test_busy_port_is_one_clear_error(tmp_path: Path, busy_port: int) -> None:
 
 def test_held_port_stays_reserved_until_the_server_binds(tmp_path: Path) -> None:
     class Listening(Toy):
-        """It listens at its port."""
+        """A server that listens on its port."""
 
         def _prepare(self) -> Sequence[str]:
             serve = (
@@ -161,7 +161,7 @@ def test_processes_are_never_given_the_same_port() -> None:
     assert len(set(given)) == 480
 
 
-def test_a_directory_has_one_server_at_a_time(tmp_path: Path) -> None:
+def test_server_directory_in_use_raises_stack_error(tmp_path: Path) -> None:
     with Toy(tmp_path), pytest.raises(StackError, match="in use by another"):
         Toy(tmp_path, port=free_port()).start()
 

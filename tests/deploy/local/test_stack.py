@@ -49,7 +49,7 @@ def consume(bootstrap: str, topic: str, **login: str) -> list[bytes]:
 
 
 @pytest.mark.stack
-def test_what_was_acknowledged_survives_stop_and_kill(local_stack: LocalStack) -> None:
+def test_acknowledged_data_survive_stop_and_kill(local_stack: LocalStack) -> None:
     kafka, store = local_stack.kafka, redis.Redis.from_url(local_stack.redis.url)
     addresses = kafka.bootstrap, local_stack.redis.url
     create_topic(kafka.bootstrap, "survival")
@@ -79,7 +79,7 @@ def test_topics_are_not_made_by_accident(local_stack: LocalStack) -> None:
 
 
 @pytest.mark.stack
-def test_a_directory_of_servers_without_passwords_is_locked(require_stack: None, tmp_path: Path) -> None:
+def test_locked_stack_keeps_data_of_open_stack(require_stack: None, tmp_path: Path) -> None:
     with LocalStack(tmp_path) as open_to_all:
         create_topic(open_to_all.kafka.bootstrap, "kept")
         produce(open_to_all.kafka.bootstrap, "kept", b"value")
@@ -93,7 +93,7 @@ def test_a_directory_of_servers_without_passwords_is_locked(require_stack: None,
             assert store.hget("queuecast:kept", "a") == b"value"
 
 
-# Starts a stack as a program would, says how it is reached, and waits for its end.
+# Start a stack as a program does, print its addresses, and wait for its end.
 PROGRAM = """
 import json, sys, time
 from pathlib import Path
@@ -124,7 +124,7 @@ def test_servers_go_with_the_program_and_their_data_stay(require_stack: None, tm
     with redis.Redis.from_url(url) as store:
         store.set("kept", "value")
     assert all(map(alive, pids))
-    program.kill()  # it can do nothing about this itself
+    program.kill()  # the program cannot handle this signal
     program.wait()
     until(lambda: not any(map(alive, pids)))
 
@@ -157,7 +157,7 @@ def test_stack_that_fails_to_start_leaves_nothing(require_stack: None, busy_port
 
 
 @pytest.mark.stack
-def test_properties_take_the_place_of_the_usual_ones(require_stack: None, tmp_path: Path) -> None:
+def test_kafka_properties_override_defaults(require_stack: None, tmp_path: Path) -> None:
     kafka = Kafka(tmp_path, properties={"log.retention.ms": "x"})
     with pytest.raises(StackError, match=r"log\.retention\.ms"):
         kafka.start()
@@ -174,7 +174,7 @@ def test_redis_directives_are_passed_on(require_stack: None, tmp_path: Path) -> 
 
 @pytest.mark.stack
 def test_redis_starts_where_no_locale_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    demanding = tmp_path / "redis-server"  # as Redis 8 is where there is no C.UTF-8
+    demanding = tmp_path / "redis-server"  # as Redis 8 without C.UTF-8
     demanding.write_text(f'#!/bin/sh\n[ "$LC_ALL" = C ] || exit 1\nexec {Redis.executable()} "$@"\n')
     demanding.chmod(0o755)
     monkeypatch.setattr(Redis, "executable", staticmethod(lambda: str(demanding)))

@@ -50,7 +50,7 @@ def test_up_replaces_the_servers_of_the_settings(tmp_path: Path) -> None:
     assert (settings.engine, settings.worker) == (CHANGED.engine, CHANGED.worker)
 
 
-def test_the_usual_ports_are_taken_where_they_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_uses_default_ports_if_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.local.up.is_free", lambda port: port != 6379)
     assert usual_where_free(Ports()) == (
         Ports(kafka=9092, serve=6067),
@@ -74,7 +74,7 @@ def test_data_go_where_the_user_keeps_them(monkeypatch: pytest.MonkeyPatch) -> N
     assert data_home() in (Path("/h/.local/share/queuecast"), Path("/h/Library/Application Support/queuecast"))
 
 
-def test_the_environment_is_not_for_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_worker_ignores_environment_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUEUECAST_KAFKA_SECURITY", "tls")
     monkeypatch.setenv("QUEUECAST_CACHE", "/cache")
     worker = WorkerProcess(tmp_path / "worker-7", CHANGED, port=4711)
@@ -89,7 +89,7 @@ def test_the_environment_is_not_for_the_worker(tmp_path: Path, monkeypatch: pyte
     assert Path(command[-2]).stat().st_mode & 0o077 == 0
 
 
-def test_without_a_terminal_progress_is_a_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_without_terminal_is_one_line_per_step(capsys: pytest.CaptureFixture[str]) -> None:
     with startup_progress() as show:
         for done in (0, 5, 10):
             show(Progress("fetching", done, 10))
@@ -97,7 +97,7 @@ def test_without_a_terminal_progress_is_a_line_a_step(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "fetching\nstarting\n"
 
 
-# When the worker has sites.
+# Waiting for the worker's sites.
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_up_waits_for_sites_of_running_workers_only(
     assert now[0] == (len(looks) - 1 if found else 60.0 if there else 0.0)
 
 
-# What is kept running.
+# Restart of servers.
 
 
 class Failing(Server):
-    """A server that is or is not there, as the test has it."""
+    """A server that runs or not, as set by the test."""
 
     name = "it"
 
@@ -153,7 +153,7 @@ class Failing(Server):
 
 
 class Watch:
-    """A keeper over a failing server, and its clock."""
+    """A restarter of a failing server, and its clock."""
 
     def __init__(self, directory: Path) -> None:
         self.server = Failing(directory)
@@ -162,7 +162,7 @@ class Watch:
         self.keeper = ServerRestarter(self.server, self.said.append, lambda: self.now)
 
     def started_after(self) -> float:
-        """Seconds until it is started again."""
+        """Return the seconds until the next start."""
         began, starts = self.now, self.server.starts
         while self.server.starts == starts:
             self.keeper.check()
@@ -170,7 +170,7 @@ class Watch:
         return self.now - 0.5 - began
 
 
-def test_what_runs_is_left_alone(tmp_path: Path) -> None:
+def test_restarter_ignores_running_server(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     for _ in range(10):
         watch.keeper.check()
@@ -178,7 +178,7 @@ def test_what_runs_is_left_alone(tmp_path: Path) -> None:
     assert (watch.server.starts, watch.said) == (0, [])
 
 
-def test_what_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None:
+def test_restarter_restarts_server_after_growing_pauses(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     watch.server.there = False
     watch.server.broken = True
@@ -189,7 +189,7 @@ def test_what_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None
     assert watch.said[-1] == "it restarted"
 
 
-def test_what_has_run_long_is_started_again_soon(tmp_path: Path) -> None:
+def test_restarter_resets_pause_after_steady_run(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     for _ in range(3):
         watch.server.there = False
@@ -199,7 +199,7 @@ def test_what_has_run_long_is_started_again_soon(tmp_path: Path) -> None:
     assert watch.started_after() == RESTART_PAUSES_S[0]
 
 
-def test_all_are_looked_after_until_told_to_stop(tmp_path: Path) -> None:
+def test_keep_running_checks_servers_until_interrupted(tmp_path: Path) -> None:
     servers = [Failing(tmp_path / "a"), Failing(tmp_path / "b")]
     looks = 0
 

@@ -16,7 +16,7 @@ EVENTS, PREDICTIONS, OUTCOMES = "queuecast.events", "queuecast.predictions", "qu
 
 
 class Broker:
-    """Tells of topics and a group as a broker does."""
+    """Describe topics and a group as a broker does."""
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[str, Any]] = {}
@@ -53,7 +53,7 @@ def test_topics_that_are_there_can_be_used(broker: Broker) -> None:
     check_topics(SETTINGS, {EVENTS: "read and write", PREDICTIONS: "read"})
 
 
-def test_what_is_missing_is_named(broker: Broker) -> None:
+def test_check_topics_names_missing_topics(broker: Broker) -> None:
     broker.topic(PREDICTIONS, 0, error=3)
     with pytest.raises(
         UserError, match=r"topics are missing: queuecast.predictions; create them with `queuecast topics create`"
@@ -67,7 +67,7 @@ def test_topics_have_the_same_number_of_partitions(broker: Broker) -> None:
         check_topics(SETTINGS, {EVENTS: "read", PREDICTIONS: "read"})
 
 
-def test_what_one_may_not_do_is_named(broker: Broker) -> None:
+def test_check_topics_names_missing_permission(broker: Broker) -> None:
     with pytest.raises(UserError, match=r"user 'ada' may not write to queuecast.predictions; .* Permissions"):
         check_topics(SETTINGS, {EVENTS: "write", PREDICTIONS: "read and write"})
     broker.topic(EVENTS, 0, error=29)
@@ -76,25 +76,25 @@ def test_what_one_may_not_do_is_named(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("told", [["READ"], None, CoordinatorNotAvailableError()])
-def test_a_group_that_can_be_joined_or_is_yet_to_be(broker: Broker, told: Any) -> None:
+def test_check_group_accepts_readable_or_new_group(broker: Broker, told: Any) -> None:
     broker.group = told
     check_group(SETTINGS)
 
 
 @pytest.mark.parametrize("told", [["DESCRIBE"], [], GroupAuthorizationFailedError()])
-def test_a_group_that_one_may_not_use(broker: Broker, told: Any) -> None:
+def test_check_group_without_permission_raises_user_error(broker: Broker, told: Any) -> None:
     broker.group = told
     with pytest.raises(UserError, match=r"user 'ada' may not use the group queuecast.worker"):
         check_group(SETTINGS)
 
 
-def test_a_worker_uses_every_topic() -> None:
+def test_topics_of_worker_are_all_topics() -> None:
     found = Topics("x.")
     assert set(found.uses) == set(found)
 
 
 class Cluster(Broker):
-    """Topics that are there with two partitions and some copies, and what is made and changed of them."""
+    """A cluster of topics with two partitions and `copies` replicas that records changes."""
 
     def __init__(self, copies: int, in_sync: str | None) -> None:
         super().__init__()

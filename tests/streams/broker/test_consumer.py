@@ -10,7 +10,7 @@ from streams.settings import Settings
 
 
 class Connecting:
-    """A client that is still connecting when this comes."""
+    """A client that fails with this error while connecting."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.stopped = error, False
@@ -25,7 +25,7 @@ class Connecting:
 @pytest.mark.parametrize(
     ("error", "told"), [(OSError("refused"), Unreachable), (asyncio.CancelledError(), asyncio.CancelledError)]
 )
-def test_a_client_that_never_gets_there_is_stopped(error: BaseException, told: type[BaseException]) -> None:
+def test_client_that_fails_to_connect_is_stopped(error: BaseException, told: type[BaseException]) -> None:
     client = Connecting(error)
 
     async def use() -> None:
@@ -42,12 +42,12 @@ def test_consumer_reads_new_partitions_once_offsets_are_complete() -> None:
 
     async def follow() -> None:
         consumer = Consumer()
-        consumer._fetcher = Mock(seek_to=consumer._subscription.seek, close=AsyncMock())  # it is not started
+        consumer._fetcher = Mock(seek_to=consumer._subscription.seek, close=AsyncMock())  # not started
         consumer.assign([first, second])
         consumer.seek(first, 7)
         consumer.partitions_for_topic = lambda _: {0, 1, 2}
         async with asyncio.timeout(5.0):
-            await consumer.read_new_partitions()  # the second has no leader: nobody says where it begins
+            await consumer.read_new_partitions()  # the second has no leader, so its first offset is unknown
         assert consumer.positions() == {first: 7}
         assert consumer.assignment() == {first, second}
         consumer.seek(second, 3)

@@ -23,7 +23,7 @@ REFUSED = r"user 'ada' is refused; is it this username, this password, SCRAM-SHA
 GIVEN_UP = KafkaTimeoutError("Unable to bootstrap")
 
 
-def test_where_no_broker_is_named_it_says_how_to_have_one() -> None:
+def test_kafka_error_without_bootstrap_suggests_up() -> None:
     with pytest.raises(Unreachable, match="start one with `queuecast up`"), kafka_errors(KafkaSettings()):
         raise GIVEN_UP
 
@@ -52,7 +52,7 @@ def test_where_no_broker_is_named_it_says_how_to_have_one() -> None:
         (None, UnknownBrokerIdError(1), "broker 1 is not registered with all brokers yet; retry later"),
     ],
 )
-def test_the_reason_is_told(logged: KafkaError | None, raised: KafkaError, said: str) -> None:
+def test_kafka_error_reports_reason_without_password(logged: KafkaError | None, raised: KafkaError, said: str) -> None:
     with pytest.raises(UserError, match=said) as told, kafka_errors(NAMED):
         if logged:
             logging.getLogger("kafka.net.manager").warning("Bootstrap connection to %s failed: %s", "b", logged)
@@ -60,7 +60,7 @@ def test_the_reason_is_told(logged: KafkaError | None, raised: KafkaError, said:
     assert "hunter2" not in str(told.value)
 
 
-def test_afterwards_nobody_listens() -> None:
+def test_kafka_errors_removes_its_log_handler() -> None:
     log = logging.getLogger("kafka")
     before = list(log.handlers)
     with kafka_errors(NAMED):
@@ -71,8 +71,8 @@ def test_afterwards_nobody_listens() -> None:
 @pytest.mark.parametrize(
     ("raised", "passes"), [(UnknownBrokerIdError(1), True), (TopicAuthorizationFailedError(), False)]
 )
-def test_what_passes_is_waited_for(raised: KafkaError, passes: bool) -> None:
-    """Brokers that are started, or upgraded one after the other, do not know each other at once."""
+def test_transient_kafka_error_raises_unreachable(raised: KafkaError, passes: bool) -> None:
+    """After a start or a rolling upgrade, brokers need time to find each other."""
     with pytest.raises(UserError) as told, kafka_errors(NAMED):
         raise raised
     assert isinstance(told.value, Unreachable) is passes

@@ -1,4 +1,4 @@
-"""Names inside libraries that we assign or override: each is listed, and each is there."""
+"""Private names of libraries that we assign or override: each is listed and exists."""
 
 import ast
 import inspect
@@ -57,7 +57,7 @@ def test_missing_owner_is_reported(owner: str) -> None:
 
 
 def accessed(module: ModuleType) -> Iterator[str]:
-    """Yield the private attributes of others than `self` and of modules: only libraries have them."""
+    """Yield private attributes of objects other than `self` and of modules: all belong to libraries."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
             owner = node.value.id if isinstance(node.value, ast.Name) else ""
@@ -66,7 +66,7 @@ def accessed(module: ModuleType) -> Iterator[str]:
 
 
 def inherited(module: ModuleType) -> Iterator[str]:
-    """Yield what our classes define, or read and assign by `self._name`, and a base class of a library has too."""
+    """Yield private names of our classes that a base class of a library also has."""
     for found in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(found, ast.ClassDef):
             bases = getattr(module, found.name).__mro__

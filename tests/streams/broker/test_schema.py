@@ -15,7 +15,7 @@ from tests.support.extremes import extreme, read
 VALIDATORS = {name: jsonschema.Draft202012Validator(schema(name)) for name in RECORDS}
 
 number = st.floats(allow_nan=False, allow_infinity=False)
-part = number.filter(lambda value: not value.is_integer())  # 1.0 is an integer to a schema, and not to the reader
+part = number.filter(lambda value: not value.is_integer())  # the schema accepts 1.0 as an integer, the decoder does not
 anything = st.none() | st.booleans() | st.integers(-5, 5) | part | st.text(max_size=3) | st.just([]) | st.just({})
 
 
@@ -30,7 +30,7 @@ def as_json(record: Any) -> Any:
 
 
 @pytest.mark.parametrize("record", [None, *RECORDS])
-def test_a_schema_is_one_of_draft_2020_12(record: str | None) -> None:
+def test_schema_is_valid_draft_2020_12(record: str | None) -> None:
     found = schema(record)
     jsonschema.Draft202012Validator.check_schema(found)
     assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -39,7 +39,7 @@ def test_a_schema_is_one_of_draft_2020_12(record: str | None) -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_schema_references_are_defined() -> None:
     for found in (schema(), *map(schema, RECORDS)):
         references = {part.split('"')[0] for part in json.dumps(found).split('"#/$defs/')[1:]}
         assert references <= set(found["$defs"])
@@ -47,14 +47,14 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 @given(examples)
-def test_what_is_written_is_valid(example: tuple[str, Any]) -> None:
+def test_encoded_record_is_valid_by_schema(example: tuple[str, Any]) -> None:
     kind, record = example
     VALIDATORS[kind].validate(as_json(record))
     jsonschema.Draft202012Validator(schema()).validate(as_json(record))
 
 
 @given(examples, st.data())
-def test_the_schema_takes_what_the_reader_takes(example: tuple[str, Any], data: st.DataObject) -> None:
+def test_schema_accepts_same_documents_as_decoder(example: tuple[str, Any], data: st.DataObject) -> None:
     kind, record = example
     document = as_json(record)
     field = data.draw(st.sampled_from(sorted(document)))
@@ -87,13 +87,13 @@ SUBMIT = {"v": 1, "site": "s", "type": "submit", "time": 5.0, "job": "1"}
         {"user": "x" * 300},
     ],
 )
-def test_a_malformed_event_is_not_valid(change: dict[str, Any]) -> None:
+def test_schema_rejects_malformed_event(change: dict[str, Any]) -> None:
     assert VALIDATORS["event"].is_valid(SUBMIT)
     assert not VALIDATORS["event"].is_valid(SUBMIT | change)
 
 
 @pytest.mark.parametrize("field", ["site", "type", "time", "job"])
-def test_what_is_required_is_required(field: str) -> None:
+def test_schema_rejects_event_without_required_field(field: str) -> None:
     assert not VALIDATORS["event"].is_valid({name: value for name, value in SUBMIT.items() if name != field})
 
 
@@ -101,11 +101,11 @@ def test_fields_that_come_later_are_valid() -> None:
     assert VALIDATORS["event"].is_valid(SUBMIT | {"colour": "green"})
 
 
-def test_every_type_of_event_is_there() -> None:
+def test_schema_has_all_event_types() -> None:
     kinds = {"bundle", *(kind.kind for kind in AnyEvent.__args__)}
     assert set(schema("event")["discriminator"]["mapping"]) == kinds
 
 
-def test_an_unknown_record_is_an_error() -> None:
+def test_schema_of_unknown_record_raises_user_error() -> None:
     with pytest.raises(UserError, match="no record 'weather'; there are: event, prediction, outcome, dead-letter"):
         schema("weather")

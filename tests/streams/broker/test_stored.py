@@ -1,4 +1,4 @@
-"""Messages that a topic holds: their reading ends, also where the broker goes away meanwhile."""
+"""Reading of stored messages of a topic ends, also when the broker is lost."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ PLACE = TopicPartition("queuecast.predictions", 0)
 
 
 class GoneBroker:
-    """A consumer of a partition with three messages, of which only the first two come; each poll takes 10 s."""
+    """A consumer of three messages that receives only the first two; each poll takes 10 s."""
 
     def __init__(self, **_: Any) -> None:
         self.now = 0.0
@@ -54,12 +54,12 @@ class GoneBroker:
         (self._place,) = places
 
     def nothing(self, *_: Any) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     seek = seek_to_beginning = close = nothing
 
 
-def test_a_broker_that_goes_away_meanwhile_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_messages_of_lost_broker_raise_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = GoneBroker()
     monkeypatch.setattr("time.monotonic", lambda: broker.now)
     monkeypatch.setattr(topic_messages, "KafkaConsumer", lambda **_: broker)
@@ -69,7 +69,7 @@ def test_a_broker_that_goes_away_meanwhile_is_told(monkeypatch: pytest.MonkeyPat
 
 
 class GoneAsync:
-    """The same for asyncio: `getmany` gives nothing."""
+    """The same for asyncio: `getmany` returns no message."""
 
     def __init__(self, broker: GoneBroker) -> None:
         self._broker = broker
@@ -84,10 +84,10 @@ class GoneAsync:
         return self._broker.end_offsets(places)
 
     async def seek_to_beginning(self, *_: TopicPartition) -> None:
-        """It is there."""
+        """Do nothing; the position is at the beginning."""
 
     def assign(self, _: object) -> None:
-        """It is."""
+        """Do nothing; the partition is assigned."""
 
     def positions(self) -> dict[TopicPartition, int]:
         return {PLACE: self._broker.position()}
@@ -96,7 +96,7 @@ class GoneAsync:
         return 3
 
 
-def test_notices_do_not_wait_without_end_for_what_a_topic_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notify_reader_of_lost_broker_raises_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = GoneBroker()
     monkeypatch.setattr("time.monotonic", lambda: broker.now)
     watching = NoticeTracker(NoticeFilter(), "n", 600.0)
@@ -105,7 +105,7 @@ def test_notices_do_not_wait_without_end_for_what_a_topic_held(monkeypatch: pyte
         asyncio.run(reader._read_whole(GoneAsync(broker), [PLACE]))
 
 
-def test_a_log_of_events_is_no_longer_waited_for_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_batches_of_lost_broker_raise_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = GoneBroker()
     found: list[int] = []
 

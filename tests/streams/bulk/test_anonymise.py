@@ -1,4 +1,4 @@
-"""Logs that a site may share: no name survives, what is predicted stays."""
+"""Anonymised logs: no name remains, and the predictions are unchanged."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ SECRET = "quartz"
 
 
 def full(kind: Any, place: str = "") -> Any:
-    """A value of this type with all that it can have; every string in it begins with the same word."""
+    """Return a value of this type with all fields set; all its strings begin with the same word."""
     info = msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind
     match info:
         case msgspec.inspect.UnionType():
@@ -46,7 +46,7 @@ def every_event() -> list[AnyEvent]:
     return [msgspec.convert(full(kind), AnyEvent) for kind in get_args(AnyEvent)]
 
 
-def test_no_name_of_any_field_survives() -> None:
+def test_anonymiser_replaces_names_in_all_fields() -> None:
     anonymiser = Anonymiser()
     for event in every_event():
         assert SECRET in msgspec.json.encode(event).decode()
@@ -70,7 +70,7 @@ def test_sizes_stay_and_times_move() -> None:
 
 
 def test_words_of_the_scheduler_are_kept() -> None:
-    """Predictions go by them."""
+    """Predictions depend on them."""
     anonymiser = Anonymiser()
     end = anonymiser.event(End(site="s", time=1e9, job="1", state="revoked"))
     assert end["state"] == "revoked"
@@ -84,14 +84,14 @@ def test_words_of_the_scheduler_are_kept() -> None:
     assert "ada" not in hidden["pending_reason"]
 
 
-def test_a_name_has_one_hash_by_what_it_means_and_by_the_key() -> None:
+def test_anonymiser_hash_depends_on_name_field_and_key() -> None:
     one, other = Anonymiser(b"a key of sixteen"), Anonymiser(b"another of sixteen")
     assert one.name("user", "ada") == Anonymiser(b"a key of sixteen").name("user", "ada") != other.name("user", "ada")
     assert one.name("user", "ada")[1:] != one.name("group", "ada")[1:]
     assert Anonymiser().name("user", "ada") != Anonymiser().name("user", "ada")
 
 
-def test_what_is_written_is_read_and_predicted_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_anonymised_log_gives_same_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, out = made_trace(tmp_path / "made.swf", jobs=150), tmp_path / "shared.ndjson.gz"
     (tmp_path / "key").write_text("0123456789abcdef\n")
     more = ["--key", str(tmp_path / "key"), "--shift-time", "10d"]
@@ -110,7 +110,7 @@ def test_what_is_written_is_read_and_predicted_alike(tmp_path: Path, capsys: pyt
     assert tables[1]["jobs"] == tables[0]["jobs"]
 
 
-def test_what_cannot_be_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_anonymise_with_invalid_input_reports_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match=r"times would be before 1970"):
         write_anonymous(tmp_path / "x", every_event(), Anonymiser(earlier_s=2e9))
     with pytest.raises(UserError, match=r"such: cannot be written"):

@@ -1,4 +1,4 @@
-"""A log in a file: its events in the order of time, what it shows, and which of its jobs are scored."""
+"""Event log in a file: order of events by time, survey, and range of scored jobs."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tests.support.traces import made_trace, trace_path
 
 
 def job(name: str, submit: float, start: float, end: float, cpus: int = 1, **more: object) -> list[AnyEvent]:
-    """A finished job as a log of finished jobs has it: all its events at once."""
+    """Return all events of a finished job together, as in a log of finished jobs."""
     return [
         Submit(site="s", time=submit, job=name, cpus=cpus, **more),
         Start(site="s", time=start, job=name),
@@ -40,7 +40,7 @@ def test_finished_jobs_become_events_in_the_order_of_their_times(tmp_path: Path)
     assert [list(log.events(passed)) for passed in range(8)] == [list(log.events())[passed:] for passed in range(8)]
 
 
-def test_a_log_larger_than_the_memory_for_it_is_sorted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_log_larger_than_cache_is_sorted_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "_TABLES", event_log._TABLES.replace(f"-{event_log.CACHE_KIB}", "-64"))
     events = list(events_of(read_swf(made_trace(tmp_path / "made.swf", jobs=3000)), "s"))
     log = EventLog.of(sorted(events, key=lambda event: (getattr(event, "job", ""), event.time)), tmp_path)
@@ -49,7 +49,7 @@ def test_a_log_larger_than_the_memory_for_it_is_sorted_too(tmp_path: Path, monke
     assert {path.name for path in tmp_path.iterdir()} == {"made.swf", "events.sqlite"}
 
 
-def test_a_machine_is_inferred_where_the_log_does_not_tell_it(tmp_path: Path) -> None:
+def test_event_log_without_capacity_infers_machine_size(tmp_path: Path) -> None:
     busy = [*job("1", 0, 0, 1000, 4), *job("2", 0, 0, 1000, 8, queue="gpu", gpus=2, gpu_types={"a100": 2})]
     mistake = job("3", 500, 500, 501, 8)
     log = EventLog.of([*busy, *mistake], tmp_path)
@@ -61,7 +61,7 @@ def test_a_machine_is_inferred_where_the_log_does_not_tell_it(tmp_path: Path) ->
     assert told.capacity == {} and told.surveys["s"].capacity is not None
 
 
-def test_what_a_log_has_is_counted(tmp_path: Path) -> None:
+def test_survey_counts_events_and_fields_of_log(tmp_path: Path) -> None:
     more: list[AnyEvent] = [
         Submit(site="s", time=1, job="c", user="ada", walltime=60.0),
         ExpectedStart(site="s", time=1, job="c", by="slurm", expected=9),
@@ -81,7 +81,7 @@ def test_what_a_log_has_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.trace
 @pytest.mark.parametrize(("name", "size"), [("KTH", 100), ("SDSC-SP2", 135)])
-def test_the_size_inferred_is_near_the_machines(name: str, size: int, tmp_path: Path) -> None:
+def test_inferred_machine_size_is_within_six_percent(name: str, size: int, tmp_path: Path) -> None:
     trace = read_swf(trace_path(name))
     silent = (event for event in events_of(trace, "s") if not isinstance(event, Capacity))
     assert EventLog.of(silent, tmp_path).capacity["s"].cpus == size
@@ -99,11 +99,11 @@ def test_amounts_are_remembered_to_four_digits() -> None:
 @pytest.mark.parametrize(
     ("name", "number"), [("17", 17), ("4711_3", 4711), ("4711[3]", 4711), ("12.server", 12), ("x", None), ("", None)]
 )
-def test_a_jobs_number_is_what_its_name_begins_with(name: str, number: int | None) -> None:
+def test_job_number_is_leading_number_of_name(name: str, number: int | None) -> None:
     assert job_number(name) == number
 
 
-def test_a_range_of_jobs(tmp_path: Path) -> None:
+def test_job_range_selects_by_number_row_or_time(tmp_path: Path) -> None:
     log = EventLog.of([*job("30_1", 0, 1, 2), *job("20", 5, 6, 7), *job("x", 9, 9, 9)], tmp_path)
     everything = jobs_in(log)
     assert "30_1" in everything and "x" in everything
@@ -123,13 +123,13 @@ def test_a_range_of_jobs(tmp_path: Path) -> None:
             jobs_in(log, **where)
 
 
-def test_where_there_is_no_room_for_it_that_is_told(tmp_path: Path) -> None:
+def test_event_log_unwritable_directory_raises_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot store the log there: .*; set TMPDIR to another directory"):
         EventLog.of(job("1", 0, 1, 2), tmp_path / "no" / "such")
 
 
 def spanning(tmp_path: Path, asked: float) -> tuple[EventLog, set[str]]:
-    """The jobs of a busy site that were not over at a moment, and those of them that had been submitted before it."""
+    """Return a busy site's log of jobs that ended after a time, and its jobs submitted before that time."""
     jobs = [
         (str(n), 600.0 * n, 600.0 * n + 3600 * (n % 50), 600.0 * n + 3600 * (n % 50 + 1 + n % 7)) for n in range(3000)
     ]
@@ -146,7 +146,7 @@ def test_jobs_that_outlived_the_beginning_of_a_log_are_late(tmp_path: Path) -> N
     assert log.cuts["s"] >= 600.0 * 1000
 
 
-def test_a_short_log_is_not_cut_off(tmp_path: Path) -> None:
+def test_short_log_is_not_cut_off(tmp_path: Path) -> None:
     log = EventLog.of([*job("1", 0, 5, 1e5), *job("2", 10, 20, 2e5), *job("3", 5e4, 6e4, 3e5)], tmp_path)
     log.cut_off()
     assert not log.cuts
@@ -179,9 +179,9 @@ def test_log_after_first_jobs_contains_capacity(tmp_path: Path) -> None:
     assert (third.kind, third.time) == ("submit", summer + 10)
 
 
-def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
+def test_log_prefix_state_forgets_ended_jobs_and_arrays() -> None:
     live = LogPrefixState()
-    alone = Submit(site="s", time=11.0, job="7_1", array="7")  # it leaves the row of three, which has two tasks then
+    alone = Submit(site="s", time=11.0, job="7_1", array="7")  # it leaves the array of three, which then has two tasks
     started = [Start(site="s", time=12.0, job=f"7_{task}", array="7") for task in (0, 2)]
     for event in (Submit(site="s", time=10.0, job="7", array_size=3), alone, *started):
         live.add(event)
@@ -206,7 +206,7 @@ DAY_S = 86400.0
 
 
 def with_runaways(runaways: int) -> list[AnyEvent]:
-    """390 busy days, and jobs from before whose end is never told; one waits ever since, one starts in the end."""
+    """Return 390 busy days and earlier jobs without an end; one stays pending, one starts at the end."""
     events = [
         event for n in range(2000) for event in job(f"{n}", *(10 * DAY_S + 16_800.0 * n + s for s in (0, 60, 900)))
     ]

@@ -1,4 +1,4 @@
-"""A site's history, and the live source that goes on where it ends: together they tell each event once."""
+"""A site's history and the live source that continues it: together they give each event once."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -32,7 +32,7 @@ ALL = Memory()
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic has one name."""
+    """Give the topic a fixed name, without a broker."""
 
     def cursor_file(_: Settings, source: Source, directory: Path) -> CursorFile:
         return CursorFile(directory, source, "events")
@@ -49,7 +49,7 @@ def opened(files: list[Path], directory: Path | None, needed: Memory = ALL) -> I
 
 
 def sent(steps: Iterator[OutgoingEvent]) -> list[AnyEvent]:
-    """The events, their cursors kept as if the broker had acknowledged them."""
+    """Return the events and store their cursors, as after acknowledgement by the broker."""
     events = []
     for event, cursor, file, _ in steps:
         if file is not None and cursor is not None:
@@ -95,7 +95,7 @@ def test_slurm_is_followed_from_the_end_of_its_dump(seed: int, cut: int, by: str
     assert max(event.time for event in before) <= NOON + cut
 
 
-def test_a_dump_is_refused_where_the_source_has_begun(tmp_path: Path) -> None:
+def test_history_dump_after_source_start_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "dump.txt").write_text(sacct([MadeJob(number=1, submit=0, start=20, end=90)], 300))
     with opened([tmp_path / "dump.txt"], tmp_path) as past:
         assert past.follows and past.events == 4
@@ -107,7 +107,7 @@ def test_a_dump_is_refused_where_the_source_has_begun(tmp_path: Path) -> None:
         pass
 
 
-def test_a_log_is_followed_from_where_it_was_read(tmp_path: Path) -> None:
+def test_live_source_continues_at_end_of_history(tmp_path: Path) -> None:
     log = tmp_path / "accounting"
     log.mkdir()
     (log / "20231114").write_text(QUEUED + STARTED)
@@ -123,7 +123,7 @@ def test_a_log_is_followed_from_where_it_was_read(tmp_path: Path) -> None:
     assert not found[1].historical
 
 
-def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path) -> None:
+def test_history_of_followed_log_marks_earlier_jobs_old(tmp_path: Path) -> None:
     log = tmp_path / "accounting"
     log.mkdir()
     jobs = [(QUEUED + STARTED + ENDED).replace("7.srv", f"{number}.srv") for number in range(1, 6)]
@@ -140,7 +140,7 @@ def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path) -> 
 
 
 def test_history_of_followed_log_sends_last_and_live_jobs(tmp_path: Path) -> None:
-    """The 1st is over, the 2nd and the 3rd still run."""
+    """The first job has ended; the second and the third still run."""
     log = tmp_path / "accounting"
     log.mkdir()
     told = [QUEUED + STARTED + (ENDED if number in (1, 5) else "") for number in range(1, 6)]
@@ -199,13 +199,13 @@ def test_history_length_follows_methods_memory() -> None:
         (EngineSettings(parameters={"blend": {"ball": 1}}), "blend.ball is not a parameter; "),
     ],
 )
-def test_a_method_that_there_is_not_is_told(settings: EngineSettings, words: str) -> None:
+def test_history_with_unknown_method_or_parameter_raises_error(settings: EngineSettings, words: str) -> None:
     with pytest.raises(UserError, match=f"^engine: {words}"):
         needed(settings, "s")
 
 
 def test_dump_with_missing_ends_does_not_advance_time(tmp_path: Path) -> None:
-    """As many as there are beyond the last ones: what follows is months later."""
+    """Many jobs have no end event; the other jobs follow months later."""
     days = 24 * 3600
     jobs = [MadeJob(number=n, submit=100 * n, start=100 * n + 50) for n in range(1, 41)]
     times = [10 * days + n * days // 10 for n in range(3000)]

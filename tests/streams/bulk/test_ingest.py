@@ -50,7 +50,7 @@ def test_sites_go_side_by_side_from_their_beginnings(two: list[SortedSource]) ->
     assert {step.event.time for _, step in timeline(two) if step.event.site == "early"} == {1100, 1110, 1130, 1150}
 
 
-def test_a_sites_own_events_stay_in_their_order(tmp_path: Path) -> None:
+def test_timeline_keeps_order_of_events_within_site(tmp_path: Path) -> None:
     paths = [made_trace(tmp_path / f"s{seed}.swf", seed=seed) for seed in (1, 2, 3)]
     with ExitStack() as stack:
         sources = sources_of(stack, *paths)
@@ -60,13 +60,13 @@ def test_a_sites_own_events_stay_in_their_order(tmp_path: Path) -> None:
             assert own == [event for event, _ in source.events()]
 
 
-def test_the_first_hours_end_in_the_midst(two: list[SortedSource]) -> None:
+def test_first_seconds_limits_timeline(two: list[SortedSource]) -> None:
     assert [since for since, _ in first_seconds(timeline(two[:1]), 10)] == [0, 0, 10]
     assert len(list(first_seconds(timeline(two), math.inf))) == two[0].count + two[1].count
 
 
 class Clock:
-    """A clock that sleeping moves on, and each look at it a little."""
+    """A clock that advances with each sleep, and a little with each reading."""
 
     def __init__(self, look_s: float = 0.0) -> None:
         self.now, self.look_s = 500.0, look_s
@@ -87,7 +87,7 @@ def test_events_are_sent_when_they_are_due(two: list[SortedSource], speed: float
     assert due == pytest.approx([since / speed for since, _ in timeline(two)])
 
 
-def test_what_is_late_is_sent_at_once(two: list[SortedSource]) -> None:
+def test_paced_iterator_sends_late_events_immediately(two: list[SortedSource]) -> None:
     clock = Clock(look_s=10_000)
     assert len(list(PacedIterator(timeline(two), 1.0, clock=clock, sleep=clock.sleep))) == two[0].count + two[1].count
     assert list(PacedIterator(timeline(two), math.inf, clock=Clock(), sleep=lambda _: pytest.fail("slept")))
@@ -102,7 +102,7 @@ def test_time_left_follows_pace_not_event_count(
     assert found[4:8] == left
 
 
-def test_each_trace_is_a_site_of_its_own() -> None:
+def test_site_names_are_one_per_trace() -> None:
     assert names_of(["a", "b"], []) == ["a", "b"]
     assert names_of(["a", "b"], ["x", "y"]) == ["x", "y"]
     with pytest.raises(UserError, match="1 sites for 2 traces"):

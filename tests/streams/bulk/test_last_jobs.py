@@ -1,4 +1,4 @@
-"""Who was told the last jobs of a history, as many as its methods know, predicts as who was told all of them."""
+"""An engine with only the last jobs of a history predicts as an engine with the full history."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -17,14 +17,14 @@ from tests.support.stories import applied, predictions
 
 
 def parted(jobs: int) -> tuple[list[AnyEvent], list[AnyEvent]]:
-    """A site's events before a submission, and from then on."""
+    """Return a site's events before a submission, and from it on."""
     events = list(run(generate(3, jobs + 100, cpus=32, load=0.6), 32, "s"))
     cut = next(islice((place for place, one in enumerate(events) if isinstance(one, Submit)), jobs, None))
     return events[:cut], events[cut:]
 
 
 def told(events: Iterable[OutgoingEvent], settings: EngineSettings) -> Engine:
-    """A site that has had this history."""
+    """Return an engine after this history."""
     engine = Engine("s", settings)
     for step in marked(events, needed(settings, "s").predicted):
         assert step.event is not None
@@ -33,7 +33,7 @@ def told(events: Iterable[OutgoingEvent], settings: EngineSettings) -> Engine:
 
 
 @pytest.mark.parametrize("method", ["median", "qespera", "easy"])
-def test_of_methods_that_go_by_the_last_jobs_alone(method: str) -> None:
+def test_last_jobs_suffice_for_methods_with_job_window(method: str) -> None:
     settings = EngineSettings(method=method, shadows=(), runtimes="walltime", history=400)
     before, rest = parted(1700)
     jobs = needed(settings, "s").seen
@@ -46,7 +46,7 @@ def test_of_methods_that_go_by_the_last_jobs_alone(method: str) -> None:
     assert found[0] == found[1] or method == "qespera", "sums of a window differ in their last bits"
 
 
-def test_a_log_that_is_followed_ends_as_one_that_is_put_in_order(tmp_path: Path) -> None:
+def test_last_jobs_equal_end_of_sorted_event_log(tmp_path: Path) -> None:
     before, _ = parted(1700)
     log = EventLog.of(before, tmp_path)
     assert [step.event for step in last(map(OutgoingEvent, log.events()), 480)] == list(log.after(log.jobs - 480))

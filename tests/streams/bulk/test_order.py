@@ -1,4 +1,4 @@
-"""The order of events of one moment, and of a log whose records come in another order than their times."""
+"""Order of simultaneous events, and of logs whose records are not in time order."""
 
 import random
 from pathlib import Path
@@ -22,19 +22,19 @@ def test_equal_times_sort_ends_before_starts_and_submits() -> None:
     assert found == ["capacity", "end 1", "start 2", "submit 3", "start 3"]
 
 
-def test_a_jobs_own_events_keep_their_sense() -> None:
+def test_simultaneous_events_of_job_are_in_logical_order() -> None:
     assert kinds(at(End, "1"), at(Start, "1"), at(Submit, "1")) == ["submit 1", "start 1", "end 1"]
     assert kinds(at(Start, "1", attempt=1), at(Requeue, "1")) == ["requeue 1", "start 1"]
     assert kinds(at(Cancel, "1"), at(Submit, "1"), at(Submit, "2")) == ["submit 1", "submit 2", "cancel 1"]
 
 
-def test_a_task_starts_after_its_array_was_submitted() -> None:
+def test_array_task_start_follows_array_submit() -> None:
     tasks = [at(Start, f"7_{task}", array="7") for task in (1, 2)]
     found = kinds(at(End, "7_1"), *tasks, at(Submit, "7", array_size=2))
     assert found == ["submit 7", "start 7_1", "start 7_2", "end 7_1"]
 
 
-def test_what_comes_twice_counts_once() -> None:
+def test_repeated_events_are_dropped() -> None:
     twice = [at(Submit, "1"), at(Submit, "1"), at(Submit, "1", cpus=2), at(Start, "1"), at(Start, "1")]
     assert kinds(*twice) == ["submit 1", "start 1"]
     assert kinds(at(Submit, "1"), at(Submit, "1", attempt=1)) == ["submit 1", "submit 1"]
@@ -46,12 +46,12 @@ def test_jobs_of_a_large_array_are_put_in_order_at_once() -> None:
     assert len(list(in_order([*starts, at(Submit, "7", array_size=30_000)]))) == 30_001
 
 
-def test_a_trace_stays_as_it_is(tmp_path: Path) -> None:
+def test_trace_order_is_unchanged(tmp_path: Path) -> None:
     events = list(events_of(read_swf(made_trace(tmp_path / "made.swf")), "s"))
     assert list(in_order(events)) == events
 
 
-def test_the_order_of_the_input_does_not_matter_where_times_tell(tmp_path: Path) -> None:
+def test_event_order_is_independent_of_input_order(tmp_path: Path) -> None:
     events = list(events_of(read_swf(made_trace(tmp_path / "made.swf")), "s"))
     mixed = events[:]
     random.Random(3).shuffle(mixed)

@@ -1,4 +1,4 @@
-"""Files into one log: what is read, skipped and left out is counted and told."""
+"""Reading of files into one log: read, skipped and left-out records are counted and reported."""
 
 import io
 import sys
@@ -23,7 +23,7 @@ from tests.streams.sources.schedulers import test_pbs as pbs
 from tests.support.traces import HEADER, made_trace, swf_line
 
 
-def test_what_was_read_is_reported(tmp_path: Path) -> None:
+def test_read_log_reports_files_and_skipped_records(tmp_path: Path) -> None:
     path = tmp_path / "a.swf"
     path.write_text(HEADER + swf_line(1) + "oops\n" + swf_line(2, wait=-1) + swf_line(3, 5))
     told: list[SkippedPart] = []
@@ -52,7 +52,7 @@ def test_standard_input_is_a_file_too(tmp_path: Path, monkeypatch: pytest.Monkey
         assert (log.site, log.jobs) == ("alder", 1)
 
 
-def test_a_file_without_a_job_says_what_is_there_instead(tmp_path: Path) -> None:
+def test_read_log_without_job_reports_file_content(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"type":"capacity","site":"s","time":1,"cpus":4}\n\n{"type":"end"}\n')
     words = r"no job in it; 1 empty lines; a\.json:3: found .*, expected an event"
     with pytest.raises(InvalidInput, match=words), read_log([tmp_path / "a.json"]):
@@ -94,8 +94,8 @@ LOGS = {
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_a_log_in_several_files_is_one_log(name: str, tmp_path: Path) -> None:
-    """What one file begins another one ends, wherever it was cut and in whatever order they are named."""
+def test_log_split_into_files_equals_whole_log(name: str, tmp_path: Path) -> None:
+    """Jobs may span files, for any position of the cut and any order of the files."""
     lines = LOGS[name]
     (tmp_path / "whole").write_text("".join(lines))
     with read_log([tmp_path / "whole"], "s") as (log, one):
@@ -131,7 +131,7 @@ def test_format_and_options_apply_to_all_files(tmp_path: Path) -> None:
             pass
 
 
-def test_a_source_has_options(tmp_path: Path) -> None:
+def test_read_log_applies_source_options(tmp_path: Path) -> None:
     (tmp_path / "20231114").write_text(pbs.QUEUED.replace(f"{pbs.WHO} {pbs.TIMES} {pbs.WHAT}", "queue=workq"))
     for options, hour_later in (((), 1), (("timezone=Europe/Paris",), 0)):
         with read_log([tmp_path / "20231114"], options=options) as (log, _):
@@ -150,7 +150,7 @@ def test_a_source_has_options(tmp_path: Path) -> None:
         ('"JobID","State","Submit"\n"1","COMPLETED","2026-01-02T12:00:00"\n', "columns in quotes"),
     ],
 )
-def test_what_sacct_printed_otherwise_is_told_with_the_command(text: str, found: str, tmp_path: Path) -> None:
+def test_sacct_output_of_other_form_reports_expected_command(text: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text)
     with (
         pytest.raises(InvalidInput, match=f"found {found}, expected the output of `TZ=UTC sacct -XDP"),
@@ -170,7 +170,7 @@ def test_standard_input_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("last", [None, 100])
-def test_how_far_the_reading_is_never_falls(last: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_progress_never_decreases(last: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     days = [f"2026-{month:02}-{day:02}T12:00:00" for month in range(1, 13) for day in range(1, 29)]
     rows = [f"{n}|{days[n // 20]}|{days[n // 20]}|{days[n // 20]}|COMPLETED" for n in range(20 * len(days))]
     (tmp_path / "a.txt").write_text("\n".join(["JobID|Submit|Start|End|State", *rows, ""]))

@@ -1,4 +1,4 @@
-"""Files of one Slurm that overlap, such as a dump a month: each attempt at a job counts once, whoever tells it."""
+"""Overlapping files of one Slurm site, such as monthly dumps: each attempt of a job counts once."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def text(jobs: list[MadeJob], at: int, since: int = 0) -> bytes:
 
 
 def read(directory: Path, *contents: bytes) -> tuple[list[AnyEvent], Report]:
-    """The events of files, named in this order, without the machine; and the report."""
+    """Return the events of files in this order, without capacity events, and the report."""
     paths = [directory / f"{number}.log" for number in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
@@ -54,7 +54,7 @@ def test_dumps_that_overlap_are_one_log(dump: Dump, seed: int, tmp_path: Path) -
 
 
 def test_attempts_in_two_files_belong_to_one_job(tmp_path: Path) -> None:
-    """Also where the files were chosen by state, so that none of them is the earlier one."""
+    """Also for files selected by state, of which none is the earlier one."""
     first = MadeJob(number=3, submit=10, start=30, end=70, state="PREEMPTED")
     second = MadeJob(number=3, submit=70, start=200, end=260)
     expected = [("3", 0, "submit", 10), ("3", 0, "start", 30), ("3", 0, "requeue", 70)]
@@ -66,7 +66,7 @@ def test_attempts_in_two_files_belong_to_one_job(tmp_path: Path) -> None:
         assert not report.left_out
 
 
-def test_what_was_told_twice_is_no_requeue(tmp_path: Path) -> None:
+def test_slurm_files_repeated_attempt_is_no_requeue(tmp_path: Path) -> None:
     preempted = MadeJob(number=3, submit=10, start=30, end=70, state="PREEMPTED")
     expected = [("3", 0, "submit", 10), ("3", 0, "start", 30), ("3", 0, "end", 70)]
     one = text([preempted], END)
@@ -77,11 +77,11 @@ def test_what_was_told_twice_is_no_requeue(tmp_path: Path) -> None:
     sent = b"".join(value + b"\n" for _, value in records(preempted))
     found, report = read(tmp_path, sent + sent)
     assert kinds(found) == expected
-    assert not report.left_out  # records are known to come twice
+    assert not report.left_out  # records may be delivered twice
 
 
 def test_requeue_with_first_submission_gives_two_attempts(tmp_path: Path) -> None:
-    """It is told as queued before it ran, and after."""
+    """The job is listed as queued before and after its first run."""
     preempted = MadeJob(number=3, submit=10, start=30, end=70, state="PREEMPTED")
     other = MadeJob(number=4, submit=20, start=80, end=90)
     before = text([MadeJob(number=3, submit=10), MadeJob(number=5, submit=20)], 25)
@@ -123,11 +123,11 @@ def test_twice_as_many_rows_take_twice_as_long(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join([SACCT, *lines, ""]))
     source, began = SlurmSource(str(tmp_path / "a.txt")), time.process_time()
     assert sum(1 for _ in SlurmSource.read_merged([source])) == 3 * 40_000
-    assert time.process_time() - began < 15  # 1 s; if each row were compared with each other, minutes
+    assert time.process_time() - began < 15  # 1 s; a comparison of all pairs of rows takes minutes
 
 
-def test_an_estimate_of_the_scheduler_is_kept(tmp_path: Path) -> None:
-    """A job that is told as queued with one, and as running by a later answer."""
+def test_slurm_files_keep_scheduler_estimate(tmp_path: Path) -> None:
+    """The job is queued with an estimate, and running in a later answer."""
     job = MadeJob(number=4, submit=15, start=130, end=140, expected=400)
     answers = [squeue([job, MadeJob(number=1, submit=90)], 100), squeue([job], 135)]
     for order in (answers, answers[::-1]):
@@ -153,16 +153,16 @@ def test_jobs_of_several_clusters_are_not_taken_for_those_of_one(tmp_path: Path)
         assert log.jobs == 1 and report.left_out == {"jobs of other clusters": 1}
 
 
-def test_a_large_answer_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its jobs are not in memory all at once."""
+def test_slurm_files_large_answer_gives_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs are read in parts, to save memory."""
     content = sacct_json(history(1), END, 0)
     small = read(tmp_path, content)
     monkeypatch.setattr(recorded, "LARGE_BYTES", 0)
     assert read(tmp_path, content) == small
 
 
-def test_what_is_usual_of_an_end_is_not_written(tmp_path: Path) -> None:
-    """Each event is sent, and kept, so a state that is the default costs nothing."""
+def test_slurm_end_event_omits_default_state(tmp_path: Path) -> None:
+    """Each event is sent and stored, so the default state takes no space."""
     read(tmp_path, text(history(1), END, 0))
     told = SlurmSource.read_merged([SlurmSource(str(tmp_path / "0.log"), "s")])
     ends = [msgspec.json.encode(event) for _, event in told if event.kind == "end"]

@@ -1,4 +1,4 @@
-"""A log of another format than a trace is sent as a trace is: in the order of time, and from any cursor on."""
+"""A log of any format is sent in time order and from any cursor, as a trace."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from streams.sources.contract import CursorError
 
 
 def write(path: Path, jobs: int = 6) -> Path:
-    """Finished jobs as events, the last one first."""
+    """Write finished jobs as events, the last one first."""
     lines = []
     for n in reversed(range(jobs)):
         about = {"site": "alder", "job": str(n)}
@@ -21,7 +21,7 @@ def write(path: Path, jobs: int = 6) -> Path:
     return path
 
 
-def test_it_goes_on_from_every_cursor(tmp_path: Path) -> None:
+def test_sorted_source_continues_from_any_cursor(tmp_path: Path) -> None:
     with read_log([write(tmp_path / "a.json")]) as (log, _):
         source = SortedSource("events", log)
         steps = list(source.events())
@@ -43,7 +43,7 @@ def test_logs_go_side_by_side(tmp_path: Path) -> None:
     assert len(found) == one.count + other.count
 
 
-def test_a_guessed_machine_can_be_left_out(tmp_path: Path) -> None:
+def test_timeline_omits_given_inferred_capacity(tmp_path: Path) -> None:
     with read_log([write(tmp_path / "a.json")]) as (log, _):
         source = SortedSource("events", log)
         assert source.guessed is not None

@@ -1,4 +1,4 @@
-"""What a process that tells notices shows Prometheus, and what the doctor makes of it."""
+"""Prometheus metrics of the notifier, and the doctor's check of them."""
 
 import asyncio
 import urllib.request
@@ -38,7 +38,7 @@ def counts(clock: Clock) -> NotifyCounts:
 
 
 def shown(counts: NotifyCounts) -> dict[tuple[str, ...], float]:
-    """The values by the metric's name, without its common beginning, and its labels."""
+    """Return the values by metric name (without its prefix) and labels."""
     return {
         (sample.name.removeprefix("queuecast_notify_"), *sample.labels.values()): sample.value
         for metric in counts.collect()
@@ -46,7 +46,7 @@ def shown(counts: NotifyCounts) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_what_is_told_and_what_is_not_is_counted(counts: NotifyCounts) -> None:
+def test_notify_metrics_count_sent_and_failed_notifications(counts: NotifyCounts) -> None:
     before = shown(counts)
     assert before["sent_total", "slipped"] == before["dropped_total", "gone"] == before["failed_total", "sooner"] == 0
     assert before["jobs",] == 2
@@ -58,7 +58,7 @@ def test_what_is_told_and_what_is_not_is_counted(counts: NotifyCounts) -> None:
     assert found["lag", "queuecast.predictions"] == 7
 
 
-def test_for_how_long_a_webhook_fails(counts: NotifyCounts, clock: Clock) -> None:
+def test_webhook_failing_seconds_count_until_success(counts: NotifyCounts, clock: Clock) -> None:
     counts.tried(False, False)
     clock.now += 20
     counts.tried(False, True)
@@ -67,7 +67,7 @@ def test_for_how_long_a_webhook_fails(counts: NotifyCounts, clock: Clock) -> Non
     assert (shown(counts)["webhook_failing_seconds",], shown(counts)["retries_total",]) == (0, 2)
 
 
-def test_a_webhook_tells_of_each_request(counts: NotifyCounts, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_webhook_counts_each_request(counts: NotifyCounts, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifier, "MAX_PAUSE_S", 0.01)
 
     async def deliver(url: str) -> None:
@@ -78,7 +78,7 @@ def test_a_webhook_tells_of_each_request(counts: NotifyCounts, clock: Clock, mon
         receiver.statuses = [503, 503, 200, 410]
         asyncio.run(deliver(receiver.url))
         assert (shown(counts)["retries_total",], shown(counts)["webhook_failing_seconds",]) == (2, 0)
-        asyncio.run(deliver(receiver.url))  # refused for good
+        asyncio.run(deliver(receiver.url))  # rejected permanently
     clock.now += 5
     assert (shown(counts)["retries_total",], shown(counts)["webhook_failing_seconds",]) == (2, 5)
 
@@ -108,7 +108,7 @@ def behind(counts: NotifyCounts, _: Clock) -> None:
         (behind, "warn", "10001 messages are unread"),
     ],
 )
-def test_the_doctor_says_what_is_wrong(
+def test_check_notifier_reports_problem(
     counts: NotifyCounts,
     clock: Clock,
     address: str,
@@ -122,7 +122,7 @@ def test_the_doctor_says_what_is_wrong(
 
 
 class Nothing:
-    """A collector that shows nothing."""
+    """A collector without metrics."""
 
     def collect(self) -> Iterator[object]:
         return iter(())
@@ -137,7 +137,7 @@ def test_doctor_distinguishes_missing_and_other_process() -> None:
         end()
 
 
-def test_its_page_is_the_processes_alone(address: str) -> None:
+def test_notify_metrics_port_in_use_raises_user_error(address: str) -> None:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     assert "process_start_time_seconds" in text and "queuecast_notify_waiting" in text

@@ -1,4 +1,4 @@
-"""What is told of a job, and what is not, once its site's worker was asked."""
+"""Notifications of a job after a query to its site's worker."""
 
 import asyncio
 from types import SimpleNamespace
@@ -14,10 +14,10 @@ from tests.streams.notify.test_watching import HOUR_S, NOW, prediction, watching
 
 
 async def _nothing(*_: object) -> None:
-    """Keeps no notice."""
+    """Discard the notification."""
 
 
-def test_a_job_that_was_held_back_is_told_once_it_is_released() -> None:
+def test_blocked_job_is_notified_once_after_release() -> None:
     clock = [NOW]
     found = watching(clock)
     told: list[Notice] = []
@@ -31,7 +31,7 @@ def test_a_job_that_was_held_back_is_told_once_it_is_released() -> None:
     teller = Notifier(Settings(), found, NotifyCounts(found.jobs), grid, producer, None, told.append)  # type: ignore[arg-type]
 
     def look() -> int:
-        """Tell what is due; how many jobs the worker was asked about."""
+        """Process the due jobs and return the number of queries to the worker."""
         due = list(found.due())
         for job in due:
             asyncio.run(teller._one(job))
@@ -41,7 +41,7 @@ def test_a_job_that_was_held_back_is_told_once_it_is_released() -> None:
     clock[0] = NOW + 2 * HOUR_S - 600
     assert [look(), look()] == [1, 0] and told == []
     found.predicted(prediction("4711", 300.0, clock[0]), clock[0])
-    assert [look(), look()] == [1, 0] and told == []  # still held back, as the worker says
+    assert [look(), look()] == [1, 0] and told == []  # still blocked according to the worker
     answered = msgspec.structs.replace(KNOWN, made_at=clock[0] + 60, expected_start=clock[0] + 360)
     found.predicted(prediction("4711", 300.0, clock[0] + 60), clock[0] + 60)
     assert look() == 1

@@ -1,4 +1,4 @@
-"""The jobs that notices are about, as the topics tell of them."""
+"""Jobs tracked for notifications, from the records of the topics."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def due(found: NoticeTracker) -> list[str]:
     return [job.place[1] for job in found.due()]
 
 
-def test_a_live_site_goes_by_the_clock() -> None:
+def test_notice_tracker_uses_clock_for_live_site() -> None:
     clock = [NOW]
     found = watching(clock)
     found.predicted(prediction("1", HOUR_S), NOW)
@@ -40,7 +40,7 @@ def test_a_live_site_goes_by_the_clock() -> None:
     assert due(found) == [] and not found.jobs
 
 
-def test_a_replayed_site_goes_by_its_records() -> None:
+def test_notice_tracker_uses_record_times_for_replayed_site() -> None:
     found = watching([NOW])
     found.predicted(prediction("1", HOUR_S, at=8e8), NOW)
     assert found.now("kth") == 8e8 and due(found) == []
@@ -48,14 +48,14 @@ def test_a_replayed_site_goes_by_its_records() -> None:
     assert due(found) == ["1"]
 
 
-def test_a_job_that_has_left_does_not_come_back() -> None:
+def test_notice_tracker_ignores_prediction_after_outcome() -> None:
     found = watching([NOW])
     found.job_dequeued(outcome("1"), NOW)
     found.predicted(prediction("1", HOUR_S), NOW)
     assert not found.jobs
 
 
-def test_what_was_told_before_a_restart_is_not_told_again() -> None:
+def test_notification_is_not_repeated_after_restart() -> None:
     clock = [NOW]
     first = watching(clock)
     first.predicted(prediction("1", HOUR_S), NOW)
@@ -86,7 +86,7 @@ def test_sites_jobs_and_users_can_be_chosen() -> None:
     assert by_user.jobs["kth", "2", 0].user == "ada"
 
 
-def test_a_prediction_may_be_read_before_whose_job_it_is() -> None:
+def test_notice_tracker_accepts_prediction_before_submit() -> None:
     clock = [NOW]
     found = watching(clock, users=frozenset({"ada"}))
     for job in ("1", "2", "3"):
@@ -109,13 +109,13 @@ def test_a_prediction_may_be_read_before_whose_job_it_is() -> None:
     assert again.jobs[place].last_id == told.id
 
 
-def test_a_job_that_is_requeued_is_still_its_users() -> None:
+def test_notice_tracker_keeps_user_of_requeued_job() -> None:
     found = watching([NOW], users=frozenset({"ada"}))
     for job, user in (("1", "ada"), ("2", "bob")):
         found.submitted(Submit(site="kth", time=NOW, job=job, user=user))
         found.predicted(prediction(job, HOUR_S), NOW)
         found.job_dequeued(outcome(job), NOW)
-        found.predicted(prediction(job, HOUR_S, attempt=1), NOW)  # it has no Submit of its own
+        found.predicted(prediction(job, HOUR_S, attempt=1), NOW)  # without a Submit event
     assert list(found.jobs) == [("kth", "1", 1)] and found.jobs["kth", "1", 1].user == "ada"
     found.submitted(Submit(site="kth", time=NOW, job="1", attempt=2, user="bob"))  # another job of this name
     found.predicted(prediction("1", HOUR_S, attempt=2), NOW)

@@ -1,4 +1,4 @@
-"""A webhook at a real HTTP receiver: signed, tried again, given up."""
+"""A webhook at a real HTTP receiver: signature, retries, and time limit."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ def delivered(url: str, patience_s: float = 60.0, secret: str | None = SECRET) -
     return asyncio.run(deliver())
 
 
-def test_a_notice_comes_signed_and_is_verified(receiver: Receiver) -> None:
+def test_webhook_notification_is_signed_and_verified(receiver: Receiver) -> None:
     assert delivered(receiver.url) is None
     ((headers, body),) = receiver.requests
     assert headers["Queuecast-Id"] == "n1"
@@ -47,25 +47,25 @@ def test_a_notice_comes_signed_and_is_verified(receiver: Receiver) -> None:
         verify_notice(SECRET, late, body)
 
 
-def test_it_is_tried_again_until_it_is_taken(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_webhook_retries_until_success(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifier, "MAX_PAUSE_S", 0.01)
     receiver.statuses = [500, 429, 503, 204]
     assert delivered(receiver.url) is None
     assert len(receiver.requests) == 4
 
 
-def test_a_refusal_is_not_tried_again(receiver: Receiver) -> None:
+def test_webhook_rejection_is_not_retried(receiver: Receiver) -> None:
     receiver.statuses = [410]
     assert delivered(receiver.url) == "status 410"
     assert len(receiver.requests) == 1
 
 
-def test_after_its_time_it_is_given_up(receiver: Receiver) -> None:
+def test_webhook_stops_retrying_after_time_limit(receiver: Receiver) -> None:
     receiver.statuses = [500]
     assert delivered(receiver.url, patience_s=0.0) == "status 500"
     assert (delivered("http://127.0.0.1:1/", patience_s=0.0) or "").startswith("ClientConnector")
 
 
-def test_without_a_secret_it_is_not_signed(receiver: Receiver) -> None:
+def test_webhook_without_secret_sends_no_signature(receiver: Receiver) -> None:
     assert delivered(receiver.url, secret=None) is None
     assert "Queuecast-Signature" not in receiver.requests[0][0]

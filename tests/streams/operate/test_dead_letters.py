@@ -1,4 +1,4 @@
-"""The command `letters`: dead letters by reason, and as they come."""
+"""The command `dead-letters`: counts by reason, and following."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def letter(reason: str, site: str | None = "kth", detail: str = "") -> DeadLette
 FOUND = [(letter("malformed", None), AT), (letter("wrong_key"), AT + 60), (letter("malformed", detail="x"), AT + 120)]
 
 
-def test_they_are_counted_by_reason() -> None:
+def test_dead_letters_are_counted_by_reason() -> None:
     malformed, wrong = by_reason(FOUND)
     assert (malformed.reason, malformed.count, malformed.sites) == ("malformed", 2, {"(none)": 1, "kth": 1})
     assert (malformed.first_at, malformed.last_at) == (AT, AT + 120)
@@ -45,20 +45,20 @@ def test_they_are_counted_by_reason() -> None:
     assert (wrong.reason, wrong.count) == ("wrong_key", 1)
 
 
-def test_some_can_be_chosen() -> None:
+def test_letter_filter_selects_by_site_and_reason() -> None:
     chosen = [one for one, _ in FOUND if LetterFilter(site="kth", reason="malformed").includes(one)]
     assert [one.detail for one in chosen] == ["x"]
 
 
 @pytest.mark.parametrize(("key", "site"), [(b"kth", "kth"), (None, None), (b"", None), (b"\xff", None)])
-def test_a_letter_is_of_the_site_that_its_key_names(key: bytes | None, site: str | None) -> None:
+def test_dead_letter_site_is_message_key(key: bytes | None, site: str | None) -> None:
     message = SimpleNamespace(key=key, value=msgspec.json.encode(letter("malformed", None)), timestamp=1000)
     found, at = dead_letters.letter_in(message)
     assert (found.site, at) == (site, 1.0)
     assert not LetterFilter(site="ctc").includes(found)
 
 
-def test_the_command_shows_the_counts_and_follows(
+def test_dead_letters_command_prints_counts_and_follows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def read(*_: Any) -> Iterator[Any]:
@@ -75,7 +75,7 @@ def test_the_command_shows_the_counts_and_follows(
     assert capsys.readouterr().out.count("\n") == 3
 
 
-def test_a_broker_that_goes_away_meanwhile_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_of_lost_broker_raise_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = GoneBroker()
     monkeypatch.setattr("time.monotonic", lambda: broker.now)
     monkeypatch.setattr(topic_messages, "KafkaConsumer", lambda **_: broker)
@@ -93,7 +93,9 @@ def test_dead_letter_line_has_place_and_no_control_codes() -> None:
     assert "  [queuecast.events, partition 1, offset 7, part 12]  " in line(of_a_bundle, AT)
 
 
-def test_without_any_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_command_without_letter_prints_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(dead_letters, "read_letters", lambda *_, **__: iter(()))
     assert main(["dead-letters"]) == 0
     assert capsys.readouterr().out == "no dead letters\n"

@@ -26,7 +26,7 @@ Offset = namedtuple("Offset", "offset timestamp")
 
 
 class Broker:
-    """A cluster in which all is well: two partitions a topic, one worker, nothing to do."""
+    """A healthy cluster: two partitions per topic, one worker, no lag."""
 
     def __init__(self) -> None:
         self.partitions = dict.fromkeys(TOPICS, 2)
@@ -72,7 +72,7 @@ class Broker:
 
 
 class Store:
-    """A Redis that is as it should be."""
+    """A healthy Redis."""
 
     def __init__(self) -> None:
         self.version, self.ahead_s = "7.0.15", 0.0
@@ -98,7 +98,7 @@ class Store:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The doctor's clock stands still."""
+    """Stop the doctor's clock."""
     monkeypatch.setattr(doctor, "time", SimpleNamespace(time=lambda: NOW))
 
 
@@ -136,7 +136,7 @@ def looked(settings: Settings = SETTINGS) -> dict[str, CheckResult]:
     return {result.check: result for result in doctor.examine(settings)}
 
 
-def test_where_all_is_well_all_is_ok(broker: Broker, store: Store) -> None:
+def test_doctor_of_healthy_deployment_is_ok(broker: Broker, store: Store) -> None:
     found = looked()
     assert {result.state for result in found.values()} == {"ok"}
     assert found["topics"].found == "9 with 2 partitions each"
@@ -177,7 +177,7 @@ def test_settings_that_are_hidden_are_no_failure(broker: Broker, store: Store) -
     assert looked()["topic settings"].state == "warn"
 
 
-def test_partitions_that_were_added_are_told(broker: Broker, store: Store) -> None:
+def test_doctor_reports_added_partitions(broker: Broker, store: Store) -> None:
     store.partitions = 1
     found = looked()["partitions"]
     assert found.state == "fail"
@@ -186,7 +186,7 @@ def test_partitions_that_were_added_are_told(broker: Broker, store: Store) -> No
     assert looked()["partitions"].state == "ok"
 
 
-def test_events_that_were_deleted_unread_are_told(broker: Broker, store: Store) -> None:
+def test_doctor_reports_events_deleted_unread(broker: Broker, store: Store) -> None:
     broker.committed = [50, 600]
     found = looked()["workers"]
     assert (found.state, found.found) == ("fail", "events were deleted before they were read: partition 0: 50")
@@ -209,7 +209,7 @@ def test_topics_with_three_copies_need_two_of_them_in_sync(broker: Broker, store
     assert "nothing can be written" in looked()["copies"].found
 
 
-def test_topics_of_sites_of_their_own_are_looked_at_too(broker: Broker, store: Store) -> None:
+def test_doctor_checks_dedicated_topics(broker: Broker, store: Store) -> None:
     settings = Settings(sites=SitesSettings(dedicated_topics=("alder",)))
     own = TOPICS.own_events("alder")
     broker.partitions[own], broker.configs[own] = 0, dict(broker.configs[TOPICS.events])
@@ -220,7 +220,7 @@ def test_topics_of_sites_of_their_own_are_looked_at_too(broker: Broker, store: S
     assert looked(settings)["workers"].found == (f"1 running, events to do: partition 1: 100, {own} partition 1: 100")
 
 
-def test_lag_is_told_by_partition(broker: Broker, store: Store) -> None:
+def test_doctor_reports_lag_by_partition(broker: Broker, store: Store) -> None:
     broker.committed = [450]
     found = looked()["workers"]
     assert (found.state, found.found) == ("ok", "1 running, events to do: partition 0: 50, partition 1: 600")
@@ -228,7 +228,7 @@ def test_lag_is_told_by_partition(broker: Broker, store: Store) -> None:
     assert looked()["workers"].state == "warn"
 
 
-def test_a_topic_that_was_made_anew_is_told(broker: Broker, store: Store) -> None:
+def test_doctor_warns_of_recreated_topic(broker: Broker, store: Store) -> None:
     broker.committed = [500, 700]
     assert looked()["workers"].state == "ok"
     broker.ends[1] = 12
@@ -237,7 +237,7 @@ def test_a_topic_that_was_made_anew_is_told(broker: Broker, store: Store) -> Non
     assert found.advice
 
 
-def test_without_workers_there_is_advice(broker: Broker, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_without_worker_gives_advice(broker: Broker, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.members = []
     assert looked()["workers"].advice == "start one with `queuecast worker`"
 
@@ -248,7 +248,7 @@ def test_without_workers_there_is_advice(broker: Broker, store: Store, monkeypat
     assert looked()["workers"].found == "0 running, events to do: partition 0: 400, partition 1: 600"
 
 
-def test_events_of_a_clock_that_is_ahead_are_told(broker: Broker, store: Store) -> None:
+def test_doctor_warns_of_event_timestamps_in_future(broker: Broker, store: Store) -> None:
     broker.latest_s = NOW + 100
     assert looked()["stamps"].state == "warn"
     broker.latest_s = -0.001
@@ -260,7 +260,7 @@ def test_dead_letters_of_the_day_are_counted(broker: Broker, store: Store) -> No
     assert looked()["dead letters"].found == "220 within a day"
 
 
-def test_more_copies_than_brokers_are_told(broker: Broker, store: Store) -> None:
+def test_doctor_reports_replication_above_broker_count(broker: Broker, store: Store) -> None:
     settings = Settings(topics=msgspec.structs.replace(SETTINGS.topics, replication=3))
     assert looked(settings)["brokers"].advice == "topics with 3 copies need as many brokers"
 
@@ -268,7 +268,7 @@ def test_more_copies_than_brokers_are_told(broker: Broker, store: Store) -> None
 @pytest.mark.parametrize(
     ("error", "state"), [(TopicAuthorizationFailedError("x"), "warn"), (KafkaTimeoutError("x"), "fail")]
 )
-def test_a_check_that_fails_hides_no_other(
+def test_doctor_with_failed_check_runs_other_checks(
     broker: Broker, store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception, state: str
 ) -> None:
     well = looked()
@@ -299,7 +299,9 @@ def test_a_check_that_fails_hides_no_other(
         ("redis memory", {"config": {"maxmemory-policy": "volatile-lru"}}),
     ],
 )
-def test_a_redis_that_is_not_as_it_should_be(broker: Broker, store: Store, check: str, changed: dict[str, Any]) -> None:
+def test_doctor_warns_of_redis_misconfiguration(
+    broker: Broker, store: Store, check: str, changed: dict[str, Any]
+) -> None:
     vars(store).update({"config": store.config | changed.pop("config", {})} | changed)
     found = looked()
     assert {name for name, result in found.items() if result.state != "ok"} == {check}
@@ -307,14 +309,14 @@ def test_a_redis_that_is_not_as_it_should_be(broker: Broker, store: Store, check
     assert found[check].advice
 
 
-def test_what_redis_hides_is_told(broker: Broker, store: Store) -> None:
+def test_doctor_warns_of_redis_without_permission(broker: Broker, store: Store) -> None:
     store.hidden = True
     found = looked()
     assert found["redis memory"].state == found["redis durability"].state == "warn"
     assert "no permission" in found["redis memory"].found
 
 
-def test_a_broker_that_is_away_does_not_hide_redis(
+def test_doctor_without_broker_still_checks_redis(
     store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @contextmanager
@@ -328,7 +330,7 @@ def test_a_broker_that_is_away_does_not_hide_redis(
     monkeypatch.setattr(doctor, "admin", away)
     monkeypatch.setattr(doctor, "partition_count", none_answers)
     assert main(["doctor"]) == 1
-    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]  # that go on
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]  # continued lines
     assert lines[1] == "fail  brokers: no broker answers"
     assert [line.partition(":")[0] for line in lines[2:]] == [
         "ok    redis version",
@@ -338,7 +340,7 @@ def test_a_broker_that_is_away_does_not_hide_redis(
     ]
 
 
-def test_a_redis_that_is_away_does_not_hide_the_broker(
+def test_doctor_without_redis_still_checks_broker(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def away(_: Any) -> None:

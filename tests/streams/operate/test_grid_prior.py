@@ -1,4 +1,4 @@
-"""What the topics have of a deployment's sites, for those that are young."""
+"""Stored events of a deployment's sites, used to pre-train new sites."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from streams.operate import grid_prior
 from streams.settings import Settings
 
 
-def test_a_history_that_came_in_bundles_teaches_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_events_include_bundled_history(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[AnyEvent] = list(run(generate(3, 40, cpus=32, load=0.9), 32, "alder"))
     old = [msgspec.structs.replace(one, historical=True, old=True) if one.kind == "submit" else one for one in events]
     encoded = [*map(msgspec.json.encode, old)]

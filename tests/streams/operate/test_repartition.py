@@ -1,4 +1,4 @@
-"""What is sent once more where a site moves to another partition."""
+"""Events sent again for a site that moves to another partition."""
 
 from types import SimpleNamespace
 

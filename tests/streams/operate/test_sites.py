@@ -1,4 +1,4 @@
-"""What doctor says of the sites, as their workers answer."""
+"""Doctor's checks of the sites by the answers of their workers."""
 
 import msgspec
 
@@ -36,7 +36,7 @@ def test_unknown_fields_are_named() -> None:
     assert fields([told("alder")]).state == "ok"
 
 
-def test_changes_of_operators_are_told() -> None:
+def test_doctor_reports_operator_changes() -> None:
     done = DoneOperation(type="operator_forget", at=1e9, by="ada", why="lost", done="job 4, queued, is forgotten")
     found = changes([msgspec.structs.replace(told("alder"), operations=[done])])
     assert found.found == "2001-09-09 01:46:40 UTC alder: job 4, queued, is forgotten, by ada lost"

@@ -1,4 +1,4 @@
-"""A site beside the metrics of its slurmctld, and a page of metrics that breaks off."""
+"""Comparison of a site with the metrics of its slurmctld, and truncated metrics pages."""
 
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -44,12 +44,12 @@ def address() -> Iterator[str]:
         (40, 0, 7, 128, "ok"),
         (31, 0, 2, 128, "ok"),
         (20, 0, 7, 128, "warn"),
-        (20, 20, 7, 128, "ok"),  # Slurm counts those that are held too
+        (20, 20, 7, 128, "ok"),  # Slurm also counts held jobs
         (40, 20, 7, 128, "warn"),
         (40, 0, 7, 64, "warn"),
     ],
 )
-def test_a_site_is_compared_with_what_slurm_counts(
+def test_check_slurm_compares_site_with_slurm_counts(
     address: str, queued: int, held: int, running: int, cpus: int, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = SimpleNamespace(queued_jobs=queued, running_jobs=running)
@@ -68,7 +68,7 @@ def test_a_site_is_compared_with_what_slurm_counts(
     )
 
 
-def test_a_slurmctld_that_shows_no_metrics_is_told() -> None:
+def test_check_slurm_without_metrics_page_fails() -> None:
     found = check_slurm(Settings(), f"alder=127.0.0.1:{free_port()}")
     assert found.state == "fail" and "MetricsType=metrics/openmetrics" in str(found)
     with pytest.raises(InvalidInput, match="expected SITE=HOST:PORT"):
@@ -76,7 +76,7 @@ def test_a_slurmctld_that_shows_no_metrics_is_told() -> None:
 
 
 @pytest.mark.parametrize("check", [check_notifier, check_source])
-def test_a_page_that_breaks_off_is_a_failed_check(
+def test_check_of_truncated_metrics_page_fails(
     check: Callable[[str], CheckResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken_off(*_: object, **__: object) -> None:

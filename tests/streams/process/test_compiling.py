@@ -1,4 +1,4 @@
-"""One process of a machine compiles at a time, whatever it is that needs to."""
+"""Only one process of a machine compiles at a time."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ from tests.support.traces import made_trace
 
 
 def is_locked() -> bool:
-    """Whether some process compiles now."""
+    """Return whether a process compiles now."""
     folder = os.open(kernels.folder(), os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,12 +43,12 @@ DONE: list[tuple[int, bool]] = []
 
 
 def where_and_whether(_: int) -> tuple[int, bool]:
-    """The process that does an item, and whether it does it alone."""
+    """Return the process of an item, and whether it holds the lock."""
     DONE.append((os.getpid(), is_locked()))
     return DONE[-1]
 
 
-def test_one_process_of_a_machine_compiles_at_a_time() -> None:
+def test_compiling_alone_holds_lock() -> None:
     with compiling_alone():
         assert is_locked()
     assert not is_locked()
@@ -91,7 +91,7 @@ def test_compare_compiles_before_starting_processes(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("compiled", "cores", "expected"), [(False, 2, 1), (False, 1, 0), (True, 2, 0)], ids=["cold", "one core", "warm"]
 )
-def test_a_second_process_compiles_half_on_a_new_machine(
+def test_compile_kernels_starts_second_process_if_needed(
     monkeypatch: pytest.MonkeyPatch, compiled: bool, cores: int, expected: int
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
@@ -127,7 +127,7 @@ def test_progress_line_states_the_time_left() -> None:
     assert progress_line(100, 200, 90.0) == "Compiling 100 of 200 kernels, about 2 min left; first start only"
 
 
-def test_compiling_that_takes_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilation_warning_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
     def compiled() -> None:

@@ -1,4 +1,4 @@
-"""What comes out of a log: one line a record, whatever is in it, and few about a broker that is away."""
+"""Program log: one line per record, and rate-limited lines about an unreachable broker."""
 
 import io
 import json
@@ -40,7 +40,7 @@ def fail_with(log: logging.Logger, error: Exception) -> None:
         log.exception("what %s", NASTY, extra={"site": NASTY, "partition": 3, "offset": 0})
 
 
-def test_a_json_line_holds_all_that_is_known(log: logging.Logger) -> None:
+def test_json_log_line_has_all_fields(log: logging.Logger) -> None:
     out = written(log, LogFormatter("json", "w-1"))
     fail_with(log, ValueError(NASTY))
     log.info("plain")
@@ -75,7 +75,7 @@ def test_names_cannot_forge_lines_of_text(log: logging.Logger) -> None:
     assert any("forged" in line for line in trace)
 
 
-def test_an_error_that_says_what_to_do_has_no_traceback(log: logging.Logger) -> None:
+def test_log_of_user_error_has_no_traceback(log: logging.Logger) -> None:
     text, lines = written(log, LogFormatter("text", "w-1")), written(log, LogFormatter("json", "w-1"))
     fail_with(log, UserError("start one"))
     assert text.getvalue().count("\n") == 1
@@ -92,7 +92,7 @@ def test_an_error_that_says_what_to_do_has_no_traceback(log: logging.Logger) -> 
         ("Stopping the worker: %s", None, True),
     ],
 )
-def test_why_the_worker_ends_is_told_once(message: str, error: Exception | None, shown: bool) -> None:
+def test_deduplicate_filter_drops_repeated_worker_error(message: str, error: Exception | None, shown: bool) -> None:
     trace = (type(error), error, None) if error else None
     assert (
         DeduplicateFilter().filter(logging.LogRecord("mode", logging.ERROR, "", 0, message, (error,), trace)) is shown
@@ -100,14 +100,14 @@ def test_why_the_worker_ends_is_told_once(message: str, error: Exception | None,
 
 
 class Times:
-    """A clock, and a filter that goes by it."""
+    """A clock, and a filter that uses it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.filter = RateLimitFilter(lambda: self.now)
 
     def says(self, message: str, *arguments: Any, name: str = "aiokafka.client", level: int = logging.ERROR) -> str:
-        """What comes out of a record; nothing where it is withheld."""
+        """Return the text of a record, or an empty string if it is filtered."""
         record = logging.LogRecord(name, level, "", 0, message, arguments, None)
         return record.getMessage() if self.filter.filter(record) else ""
 
@@ -115,7 +115,7 @@ class Times:
 AWAY = ConnectionRefusedError(111, "refused")
 
 
-def test_of_a_broker_that_is_away_a_line_is_told_now_and_then() -> None:
+def test_lost_broker_log_lines_are_rate_limited() -> None:
     times, told = Times(), []
     for _ in range(600):
         for said in (times.says("Unable connect: %s", AWAY), times.says("Failed fetch: %s", NodeNotReadyError(1))):
@@ -127,7 +127,7 @@ def test_of_a_broker_that_is_away_a_line_is_told_now_and_then() -> None:
     assert PAUSES_S == (3.0, 6.0, 12.0, 30.0)
 
 
-def test_when_it_was_calm_the_next_trouble_is_told_at_once() -> None:
+def test_rate_limit_after_calm_logs_next_error_immediately() -> None:
     times = Times()
     assert times.says("Unable to update metadata from %s", [1])
     assert not times.says("Unable to update metadata from %s", [1])
@@ -135,7 +135,7 @@ def test_when_it_was_calm_the_next_trouble_is_told_at_once() -> None:
     assert times.says("Unable to update metadata from %s", [1]).endswith("(and 1 like it)")
 
 
-def test_everything_else_is_told_each_time() -> None:
+def test_rate_limit_keeps_all_other_messages() -> None:
     times = Times()
     times.says("Unable connect: %s", AWAY)
     for _ in range(3):

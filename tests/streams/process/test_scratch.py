@@ -1,4 +1,4 @@
-"""Directories for a while: what a killed process leaves goes when the next one begins."""
+"""Temporary directories: those of a killed process are deleted at the next start."""
 
 import subprocess
 import sys
@@ -40,12 +40,12 @@ def started(code: str, *arguments: str) -> tuple[subprocess.Popen[str], Path]:
 
 
 @pytest.mark.parametrize("reads_log", [False, True])
-def test_what_a_killed_process_leaves_goes_at_the_next_start(place: Path, reads_log: bool) -> None:
+def test_scratch_of_killed_process_is_deleted_at_next_start(place: Path, reads_log: bool) -> None:
     log = place / "a.jsonl"
     log.write_text('{"v":1,"site":"s","type":"submit","time":1.0,"job":"1"}\n')
     process, left = started(READ, str(log)) if reads_log else started(KEEP)
     with scratch() as own:
-        assert left.exists() and own != left  # it runs
+        assert left.exists() and own != left  # its process runs
     process.kill()
     process.wait()
     assert left.exists()
@@ -54,7 +54,7 @@ def test_what_a_killed_process_leaves_goes_at_the_next_start(place: Path, reads_
     assert not list(place.glob(f"{PREFIX}*"))
 
 
-def test_what_is_not_ours_stays(place: Path) -> None:
+def test_scratch_keeps_foreign_directories(place: Path) -> None:
     (place / f"{PREFIX}without-lock").mkdir()
     (place / "elsewhere").mkdir()
     (place / "elsewhere" / ".lock").touch()

@@ -1,4 +1,4 @@
-"""Durations and sizes of memory as people and schedulers write them."""
+"""Durations and memory sizes as written by users and schedulers."""
 
 import re
 
@@ -52,7 +52,7 @@ def test_durations(text: str, seconds: float) -> None:
         "00:00:00",
     ],
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_duration_raises_user_error(text: str) -> None:
     with pytest.raises(UserError, match="is not a valid duration; expected a time with its unit, not 0: 90m"):
         seconds_of(text)
 

@@ -1,4 +1,4 @@
-"""Trainings beside the events: one after another, in a process of lower priority; no program waits for one to end."""
+"""Trainings run one after another in a process of lower priority; no program waits for their end."""
 
 import ast
 import os
@@ -61,18 +61,18 @@ def names_in(folder: str, items: Iterable[bytes]) -> bytes:
 
 
 def test_work_and_results_have_no_name_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is killed, nothing of them is left there."""
+    """After a kill of any process, no file remains."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     child = Child()
     try:
-        for items in ([b"row"] * 1000, [], [b"one"]):  # each by itself, whatever stood in the file before
+        for items in ([b"row"] * 1000, [], [b"one"]):  # each independent of earlier content of the file
             work = pickle.dumps(partial(names_in, str(tmp_path)))
             assert child.call(work, items, 60.0) == b",".join(items)
     finally:
         child.close()
 
 
-def test_a_training_that_was_cancelled_is_left_out() -> None:
+def test_cancelled_training_is_skipped() -> None:
     gate, done = threading.Event(), list[str]()
     begin(gated(gate, done, "under way"), [])
     cancelled = begin(gated(gate, done, "cancelled"), [])
@@ -82,7 +82,7 @@ def test_a_training_that_was_cancelled_is_left_out() -> None:
     assert done == ["under way", "last"]
 
 
-def test_without_processes_it_is_done_at_once() -> None:
+def test_synchronous_trainer_runs_training_immediately() -> None:
     assert begin(lambda items: b"%d" % len(list(items)), ITEMS, by=SynchronousTrainer()).result(0) == b"%d" % len(ITEMS)
     with pytest.raises(ValueError, match="nothing can be learnt"):
         begin(refuse, ITEMS, by=SynchronousTrainer()).result(0)
@@ -135,7 +135,7 @@ def threads_allowed(items: Iterable[bytes]) -> bytes:
     return b"%d" % trainer().threads
 
 
-def test_a_training_may_take_as_many_threads_as_it_is_allowed() -> None:
+def test_training_process_uses_allowed_threads() -> None:
     assert in_child(threads_allowed, []) == b"1"
     child = Child(threads=3)
     try:
@@ -151,7 +151,7 @@ def burn(items: Iterable[bytes]) -> bytes:
     return b""
 
 
-def test_it_is_known_what_processor_time_trainings_took() -> None:
+def test_trainer_counts_cpu_time_of_trainings() -> None:
     before = TRAINER.cpu_s
     in_child(burn, [b"0.3"])
     known = TRAINER.cpu_s
@@ -161,7 +161,7 @@ def test_it_is_known_what_processor_time_trainings_took() -> None:
     in_child(burn, [b"0.1"])
     assert TRAINER.cpu_s >= known + 0.1
     known = TRAINER.cpu_s
-    in_child(lambda items: burn(items), [b"0.2"])  # which cannot be sent to another process
+    in_child(lambda items: burn(items), [b"0.2"])  # not picklable, so it runs in this process
     assert known + 0.15 <= TRAINER.cpu_s < known + 60.0
 
 
@@ -170,7 +170,7 @@ def trees_from(module: str, items: Iterable[bytes]) -> bytes:
 
 
 def test_training_process_warms_up_before_first_training() -> None:
-    """To import it takes half a second: as long as it takes twenty jobs to come where many have come before."""
+    """The import takes half a second, so it happens before the first training."""
     trainer = Processes()
     assert begin(warm_up_training, [], first=True, by=trainer).result(60)
     before = trainer.child
@@ -178,7 +178,7 @@ def test_training_process_warms_up_before_first_training() -> None:
     assert trainer.child == before is not None
 
 
-def test_an_error_there_is_told_and_the_next_work_goes_on() -> None:
+def test_training_error_is_raised_and_next_training_runs() -> None:
     with pytest.raises(WorkFailed, match=r"nothing can be learnt from b'note 0'"):
         in_child(refuse, ITEMS)
     assert ast.literal_eval(in_child(priority_and_items, ITEMS).decode())[2] == ITEMS
@@ -190,7 +190,7 @@ def test_work_is_done_again_where_the_process_was_killed(tmp_path: Path) -> None
         in_child(partial(die, os.getpid()), ITEMS)
 
 
-def test_a_process_that_was_stopped_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_training_process_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "PATIENCE_S", 3.0)
     assert in_child(priority_and_items, ITEMS)
     before, stopped = TRAINER.restarts, TRAINER.child
@@ -201,14 +201,14 @@ def test_a_process_that_was_stopped_is_replaced(tmp_path: Path, monkeypatch: pyt
         os.kill(stopped, 0)
 
 
-def test_what_cannot_be_sent_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpicklable_training_runs_in_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_child(lambda items: b"%d" % os.getpid(), ITEMS) == b"%d" % os.getpid()
     TRAINER._let_go()
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     assert ast.literal_eval(in_child(priority_and_items, ITEMS).decode())[::2] == (os.getpid(), ITEMS)
 
 
-def test_a_program_that_exits_waits_for_no_training(tmp_path: Path) -> None:
+def test_program_exit_waits_for_no_training(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     (tmp_path / "slow.py").write_text(f"""
 import pathlib, time
@@ -253,7 +253,7 @@ def test_processes_with_shared_slots_train_that_many(tmp_path: Path, slots: int)
 
 
 def test_site_trained_longest_ago_goes_first_in_a_crew(tmp_path: Path) -> None:
-    """Process a has trained its site just now; process b its own earlier, although its training is queued later."""
+    """Process b trained its site before process a did, and its next training is queued later."""
     a, b, done = Processes(), Processes(), list[str]()
     site_a, site_b, free, gate = Site(), Site(), threading.Event(), threading.Event()
     free.set()

@@ -1,4 +1,4 @@
-"""Slots that processes share: their number, their order, and processes that die."""
+"""Training slots shared by processes: number, order, and crashed processes."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ from streams.training.training_slots import POLL_S, Rank, TrainingSlots
 
 
 def taken(place: TrainingSlots, rank: Rank, order: list[Rank], held: threading.Event) -> threading.Thread:
-    """Take a slot in a thread, keep it until `held` is set, and append the rank when the slot is taken."""
+    """Acquire a slot in a thread, append its rank, and keep it until `held` is set."""
 
     def run() -> None:
         with place.take(lambda: rank, threading.Event()):

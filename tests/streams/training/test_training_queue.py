@@ -19,7 +19,7 @@ def queued(queue: TrainingQueue, name: str, owner: object = None, first: bool = 
 
 
 def names(queue: TrainingQueue) -> list[str]:
-    """The trainings in the order in which they run, each of which ends before the next one is taken."""
+    """Return the trainings in their order; each ends before the next one starts."""
     found = []
     while len(queue):
         training = queue.take()
@@ -71,7 +71,7 @@ def test_first_model_does_not_wait_for_endless_retraining() -> None:
     assert names(queue) == ["new", "renewed"]
 
 
-def test_site_that_left_is_forgotten() -> None:
+def test_training_queue_forgets_removed_site() -> None:
     queue = TrainingQueue()
     queued(queue, "alder", Site())
     names(queue)
