@@ -1,4 +1,4 @@
-"""Questions through a real Kafka to a real worker, and the command that asks them."""
+"""Questions through a real Kafka to a real worker, and the command `ask`."""
 
 import asyncio
 import json
@@ -59,12 +59,12 @@ JOB = ("ask", "--cpus", "8", "--walltime", "1h")
 
 
 def waiting(settings: Settings, seconds: float = 60.0) -> Settings:
-    """The settings with this time limit for answers; the default is enough for any machine."""
+    """Return the settings with this time limit for answers; the default suits any machine."""
     return msgspec.structs.replace(settings, serve=ServeSettings(answer_timeout_seconds=seconds))
 
 
 def asked(settings: Settings, act: Callable[[QuestionClient], Any], seconds: float = 60.0) -> Any:
-    """What a function of a started client returns."""
+    """Return the result of a function of a started client."""
 
     async def run() -> Any:
         client = QuestionClient(waiting(settings, seconds))
@@ -78,7 +78,7 @@ def asked(settings: Settings, act: Callable[[QuestionClient], Any], seconds: flo
 
 
 def known(settings: Settings) -> list[str]:
-    """The sites that have estimates."""
+    """Return the sites that have estimates."""
 
     async def look(client: QuestionClient) -> list[str]:
         return client.cache.sites
@@ -89,7 +89,7 @@ def known(settings: Settings) -> list[str]:
 
 @contextmanager
 def busy(stack: LocalStack, directory: Path) -> Iterator[Deployment]:
-    """A worker that has processed two sites' events and has estimates of both."""
+    """A worker that has processed the events of two sites and has estimates of both."""
     settings = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=FRESH_ESTIMATES)
     events = two_sites()
     with closing(Deployment(settings, directory / settings.redis.prefix)) as here:
@@ -103,7 +103,7 @@ def busy(stack: LocalStack, directory: Path) -> Iterator[Deployment]:
 
 @pytest.fixture(scope="module")
 def here(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """One deployment for all tests that only ask."""
+    """One deployment for all tests that only query."""
     with busy(local_stack, tmp_path_factory.mktemp("asked")) as deployment:
         yield deployment
 
@@ -122,8 +122,8 @@ APART_S = (0.0, 10.0, -10.0, 600.0, -600.0)
 
 
 @pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
-def test_a_wrong_clock_of_the_asker_does_not_matter(here: Deployment, stamps: str) -> None:
-    """Neither where the broker stamps the questions, nor on a topic of an earlier version."""
+def test_question_with_wrong_client_clock_is_answered(here: Deployment, stamps: str) -> None:
+    """With timestamps by the broker, and on a topic of an earlier version."""
     _stamp(here, stamps)
 
     async def ask(client: QuestionClient) -> list[AnyAnswer]:
@@ -140,7 +140,7 @@ def test_a_wrong_clock_of_the_asker_does_not_matter(here: Deployment, stamps: st
 
 
 def _stamp(here: Deployment, stamps: str) -> None:
-    """Have the topic as an earlier version made it, or as `queuecast topics create` then makes it."""
+    """Configure the topic as an earlier version or as `queuecast topics create`."""
     key, name = "message.timestamp.type", here.topics.questions
     with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
         if stamps == "CreateTime":
@@ -173,14 +173,14 @@ def test_answers_equal_those_of_an_engine_with_same_events(here: Deployment) -> 
 
 
 def without_the_workers_own(found: AnyAnswer) -> AnyAnswer:
-    """An answer without what the worker says of itself, and how right its own answers were."""
+    """Return an answer without the worker's own state and the scores of its answers."""
     if not isinstance(found, SiteAnswer):
         return found
     answers = [one for one in found.answers if one.kind in ("expected", "what-if")]
     return msgspec.structs.replace(found, answers=answers, worker=msgspec.UNSET)
 
 
-def test_a_client_that_starts_later_reads_estimates_and_outcomes(here: Deployment) -> None:
+def test_late_client_reads_estimates_and_outcomes(here: Deployment) -> None:
     async def look(client: QuestionClient) -> Any:
         return {site: (client.cache.estimates(site), client.cache.outcomes(site, DEFAULT)) for site in SITES}
 
@@ -192,7 +192,7 @@ def test_a_client_that_starts_later_reads_estimates_and_outcomes(here: Deploymen
         assert outcomes[0].observed_at == engine_after(two_sites(), site, here.settings.engine).time
 
 
-def test_what_cannot_be_read_is_skipped(here: Deployment, caplog: pytest.LogCaptureFixture) -> None:
+def test_client_skips_unreadable_messages_with_warning(here: Deployment, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING", "streams.client.client")
 
     async def ask(client: QuestionClient) -> AnyAnswer:
@@ -232,7 +232,7 @@ def test_sites_are_ranked_at_the_terminal(here: Deployment, tmp_path: Path) -> N
         (("ask", "--cpus", "129", "--walltime", "1h"), "alder has 128 CPUs birch has 128 CPUs"),
     ],
 )
-def test_where_nothing_can_be_ranked_it_is_said_why(
+def test_query_without_rankable_site_prints_reason(
     here: Deployment, tmp_path: Path, arguments: tuple[str, ...], reason: str
 ) -> None:
     told = command(here, tmp_path, *arguments)
@@ -242,7 +242,7 @@ def test_where_nothing_can_be_ranked_it_is_said_why(
 
 
 @pytest.mark.long
-def test_asking_changes_neither_what_is_said_nor_what_is_kept(deploy: Deploy) -> None:
+def test_questions_keep_outputs_and_state_unchanged(deploy: Deploy) -> None:
     here, events = deploy(estimates=FRESH_ESTIMATES), two_sites()
     half = len(events) // 2
 
@@ -268,7 +268,7 @@ def test_asking_changes_neither_what_is_said_nor_what_is_kept(deploy: Deploy) ->
 
 
 def allowed(user: str, **operations: str) -> list[ACL]:
-    """That a user may do this with each of these topics."""
+    """Return the ACLs that allow a user this operation on each of these topics."""
 
     def on(topic: str) -> ResourcePattern:
         return ResourcePattern(ResourceType.TOPIC, f"queuecast.{topic}", ACLResourcePatternType.LITERAL)
@@ -278,7 +278,7 @@ def allowed(user: str, **operations: str) -> list[ACL]:
 
 
 @pytest.mark.long
-def test_through_locked_doors_only_who_may_asks(doors: Doors) -> None:
+def test_query_on_secured_kafka_requires_permission(doors: Doors) -> None:
     reads = dict.fromkeys(("answers", "estimates", "outcomes"), "READ")
     client = KafkaAdminClient(bootstrap_servers=doors.inner)
     client.create_acls(allowed("reader", **reads) + allowed("doctor", **reads, questions="WRITE"))
@@ -295,7 +295,7 @@ def test_through_locked_doors_only_who_may_asks(doors: Doors) -> None:
     assert "its certificate is not trusted" in other
 
 
-def test_a_program_asks_and_follows_through_the_client(here: Deployment) -> None:
+def test_client_queries_and_follows_records(here: Deployment) -> None:
     with Client(here.settings) as grid:
         assert grid.sites == list(SITES)
         ranking = grid.rank(cpus=8, walltime="1h")
@@ -313,10 +313,10 @@ def test_a_program_asks_and_follows_through_the_client(here: Deployment) -> None
                 return [record.job for record in islice(found, count)]
 
         again = jobs(3)
-        assert len(again) == 3 and jobs(3) == again  # what was not taken to its end comes again
+        assert len(again) == 3 and jobs(3) == again  # records not consumed to the end are delivered again
 
 
-def test_the_commands_that_list_show_what_the_workers_know(here: Deployment, tmp_path: Path) -> None:
+def test_list_commands_print_sites_jobs_and_dead_letters(here: Deployment, tmp_path: Path) -> None:
     for arguments in (("sites",), ("jobs", "--site", "alder"), ("dead-letters",)):
         told = command(here, tmp_path, *arguments)
         assert (told.process.returncode, told.err) == (0, ""), arguments

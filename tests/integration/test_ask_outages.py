@@ -1,4 +1,4 @@
-"""Queries while workers or Kafka are away."""
+"""Queries while workers or Kafka are unavailable."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from tests.support.deployment import (
 )
 
 
-def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Path) -> None:
+def test_query_without_worker_reports_error_in_time(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy()
     nobody = command(here, tmp_path, *JOB)
     assert nobody.process.returncode == 1
@@ -51,7 +51,7 @@ def test_grid_answers_replace_those_of_a_killed_worker(local_stack: LocalStack, 
         assert {(ranked.site, ranked.source) for ranked in ranking.ranking} == {(site, "grid") for site in SITES}
         here.worker.start()
         until(lambda: ready(here.worker))
-        # Killed before its first checkpoint, it knows the site when it has read the events anew.
+        # Killed before its first checkpoint, the worker has the site after it has read the events again.
         until(lambda: not isinstance(asked(here.settings, ask), NoAnswer))
 
 
@@ -65,7 +65,7 @@ def apart(stack: LocalStack, tmp_path: Path) -> Iterator[Deployment]:
 
 
 @pytest.mark.long
-def test_who_asks_gets_over_a_kafka_that_is_away(
+def test_client_recovers_after_kafka_outage(
     apart: Deployment, stack: LocalStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("CRITICAL")

@@ -1,6 +1,6 @@
-"""One site is attacked with events that the schema allows: what is said of the others stays the same to the byte.
+"""One site receives hostile events that the schema allows: the outputs of other sites stay identical.
 
-More of it: `TESTS_HOSTILE_EVENTS=100000 pytest tests/integration/test_attacked_site.py`.
+A longer run: `TESTS_HOSTILE_EVENTS=100000 pytest tests/integration/test_attacked_site.py`.
 """
 
 import os
@@ -29,11 +29,11 @@ def test_other_sites_are_predicted_to_the_byte_as_ever(deploy: Callable[..., Dep
     dice, sent = random.Random(1), 0
     place = 1 + max(next(i for i, event in enumerate(good) if event.site == site) for site in GOOD)
     here.worker.start()
-    here.send([*attacked, *good[:place]])  # so that these sites are admitted
+    here.send([*attacked, *good[:place]])  # so that these sites are admitted first
     for event in Hostile(attacked, cpus=64, seed=1).events(EVENTS):
         name = dice.choice(("evil", "evil", *GOOD, "junk", f"junk-{sent}"))
         key = dice.choice((name, name, "evil", *GOOD))
-        if key == name and name in GOOD:  # whoever may write under its key may speak for it
+        if key == name and name in GOOD:  # any producer may write with its key
             key = "evil"
         value = _encode(msgspec.structs.replace(event, site=name))
         partition = dice.choice((None, None, dice.randrange(PARTITIONS)))

@@ -1,4 +1,4 @@
-"""What came while no worker ran is worked off once one does, and the lag tells of it."""
+"""A worker processes the backlog of events, and the lag metric reaches zero."""
 
 import pytest
 
@@ -12,7 +12,7 @@ JOBS = 1500
 
 
 def brief_jobs() -> list[AnyEvent]:
-    """Jobs that are withdrawn a second after their submit."""
+    """Return jobs that are cancelled a second after their submit."""
     events: list[AnyEvent] = []
     for number in range(JOBS):
         site, job, time_s = SITES[number % len(SITES)], str(number), float(number)
@@ -21,7 +21,7 @@ def brief_jobs() -> list[AnyEvent]:
     return events
 
 
-def test_a_backlog_is_worked_off_until_there_is_no_lag(deploy: Deploy) -> None:
+def test_worker_processes_backlog_until_lag_is_zero(deploy: Deploy) -> None:
     here, events = deploy(worker={"checkpoint_events": 1000}), brief_jobs()
     here.send(events)
     here.worker.start()

@@ -1,7 +1,7 @@
-"""Workers, Kafka and Redis are killed, paused and brought back while events come in: nothing of it shows in the end.
+"""Workers, Kafka and Redis are killed, paused and restarted while events arrive: the outputs equal a replay.
 
 A longer run, on real traces: `TESTS_CHAOS_SECONDS=600 pytest tests/integration/test_chaos.py`. Another schedule of
-what goes wrong: TESTS_CHAOS_SEED.
+faults: TESTS_CHAOS_SEED.
 """
 
 import os
@@ -88,7 +88,7 @@ def four_sites(jobs: int) -> list[AnyEvent]:
 
 
 def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent], expected: Said) -> None:
-    """All that was said, repeats aside, and all that is stored is what a replay says."""
+    """Check that distinct outputs and stored entries equal a replay."""
     here.read_all()
     assert {where: unique(values) for where, values in here.said().items()} == expected
     for site in {event.site for event in events}:
@@ -96,7 +96,7 @@ def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent], expecte
 
 
 def read_to_end(consumer: KafkaConsumer) -> list[Any]:
-    """Every message of the partitions it is assigned to, each partition's in order."""
+    """Return all messages of the assigned partitions, in order per partition."""
     ends, found = consumer.end_offsets(consumer.assignment()), []
     while any(consumer.position(place) < end for place, end in ends.items()):
         found += [message for batch in consumer.poll(timeout_ms=50).values() for message in batch]
@@ -104,7 +104,7 @@ def read_to_end(consumer: KafkaConsumer) -> list[Any]:
 
 
 class Feeder(threading.Thread):
-    """Sends events evenly over some seconds, in order and each once, through whatever happens to the broker."""
+    """Send events evenly over some seconds, in order and once each, during all faults of the broker."""
 
     def __init__(self, here: Deployment, events: list[AnyEvent], seconds: float) -> None:
         super().__init__(daemon=True)
@@ -134,7 +134,7 @@ class Feeder(threading.Thread):
 
 @dataclass
 class Crew:
-    """Workers that are started again when they end, as systemd would, and a record of what happened."""
+    """Workers that restart when they end, as under systemd, with a log of the faults."""
 
     workers: list[WorkerProcess]
     wanted: set[int] = field(default_factory=set)
@@ -147,7 +147,7 @@ class Crew:
         self.told.append(f"{time.monotonic() - self.began:6.1f} s  {what}")
 
     def look(self) -> None:
-        """Start what should run and does not, and note what had ended by itself."""
+        """Start workers that should run, and record workers that ended by themselves."""
         for number in self.wanted:
             self._start(number)
 
@@ -163,19 +163,19 @@ class Crew:
             self.say(f"worker {number} did not start: {str(error).splitlines()[-1]}")
 
     def check(self) -> None:
-        """Note a worker that has ended though nobody killed it."""
+        """Record a worker that ended without being killed."""
         for number in self.wanted:
             worker = self.workers[number]
             if not worker.running and number not in self.killed:
                 self.killed.add(number)
                 last = worker.log.read_text().rpartition("[^Worker]: Starting")[2]
-                if "Worker ready" in last:  # else what it needs went away while it started: that ends it
+                if "Worker ready" in last:  # otherwise a server was lost during its start, which ends it
                     self.ended.append(f"worker {number} at {time.monotonic() - self.began:.1f} s")
                 self.say(f"worker {number} has ended by itself")
 
 
 class Chaos:
-    """A seeded schedule of what goes wrong."""
+    """A seeded schedule of faults."""
 
     def __init__(self, seed: int, stack: LocalStack, crew: Crew) -> None:
         self._dice = random.Random(seed)
@@ -184,7 +184,7 @@ class Chaos:
         self.kills = 0
 
     def go_on(self, seconds: float) -> None:
-        """Strike again and again for so long."""
+        """Inject faults for this time (s)."""
         strikes = (self._kill_worker, self._kill_servers, self._pause, self._join_or_leave)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -237,7 +237,9 @@ class Chaos:
         self._crew.look()
 
 
-def test_any_kill_or_pause_loses_and_changes_nothing(here: Deployment, stack: LocalStack, tmp_path: Path) -> None:
+def test_chaos_of_kills_and_pauses_loses_and_changes_no_record(
+    here: Deployment, stack: LocalStack, tmp_path: Path
+) -> None:
     events = workload()
     expected = here.expected(events)
     second = WorkerProcess(tmp_path / "second", here.settings)
@@ -309,7 +311,7 @@ def test_worker_suspended_during_takeover_writes_nothing(here: Deployment, tmp_p
     here.worker.start()
     here.send(first)
     until(lambda: len(sites(here.worker)) == 4)
-    here.send(second)  # of which some is open, and some not read yet
+    here.send(second)  # partly in processing, partly unread
     pid = here.worker.pid
     os.kill(pid, signal.SIGSTOP)
     with WorkerProcess(tmp_path / "second", here.settings) as other:
@@ -324,10 +326,10 @@ def test_worker_suspended_during_takeover_writes_nothing(here: Deployment, tmp_p
     with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as changelog:
         changelog.assign([TopicPartition(here.topics.state, part) for part in range(PARTITIONS)])
         oldest = {m.key: m for m in reversed(read_to_end(changelog))}
-    for late in oldest.values():  # as if it had been on its way to the broker when it fell asleep
+    for late in oldest.values():  # as a record in flight at the time of the suspension
         here.producer.send(here.topics.state, key=late.key, value=late.value, partition=late.partition)
     here.producer.flush(timeout=30)
-    here.worker.start()  # and reads what is stored
+    here.worker.start()  # it reads the stored states
     told = {
         site: engine_after(events, site, here.settings.engine).events for site in ("alder", "birch", "cedar", "oak")
     }
@@ -353,7 +355,7 @@ def test_broker_that_closes_connections_ends_start_with_one_line(stack: LocalSta
 
 @contextmanager
 def closing_at(address: str) -> Iterator[None]:
-    """A server that takes connections there, and closes them at once."""
+    """A server at this address that closes each connection immediately."""
     host, port = address.split(":")
     with socketserver.ThreadingTCPServer((host, int(port)), socketserver.BaseRequestHandler, False) as server:
         server.allow_reuse_address = True
@@ -369,7 +371,7 @@ def closing_at(address: str) -> Iterator[None]:
 
 
 def bound(server: socketserver.TCPServer) -> bool:
-    """Whether the server has its address, which another has let go of."""
+    """Return True if the server has its address, released by another server."""
     with suppress(OSError):
         server.server_bind()
         return True

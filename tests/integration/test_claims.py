@@ -1,4 +1,4 @@
-"""A site's entries are written by the worker that claimed it last, and by no other; what Redis has lost is noticed."""
+"""Only the last worker that claimed a site writes its entries; lost Redis writes are detected."""
 
 import asyncio
 import uuid
@@ -33,7 +33,7 @@ WRITES: dict[str, Callable[[SiteStore], Awaitable[Any]]] = {
 
 
 class Workers:
-    """Stores of several processes over one prefix."""
+    """Stores of several processes with one prefix."""
 
     def __init__(self, url: str) -> None:
         self.settings = RedisSettings(url=url, prefix=f"t{uuid.uuid4().hex[:8]}")
@@ -48,7 +48,7 @@ class Workers:
             await client.aclose()
 
     def dump(self) -> dict[bytes, tuple[bytes, int]]:
-        """Every key's value, and for how long it is kept."""
+        """Return the value and the expiry of each key."""
         keys = self.redis.scan_iter(f"{self.settings.prefix}:*", count=1000)
         return {key: (self.redis.dump(key), self.redis.ttl(key)) for key in keys}
 
@@ -58,7 +58,7 @@ class Workers:
 
 
 class Taken:
-    """Lets one look pass; at the second, another takes the site."""
+    """Pass the first check; at the second, another process claims the site."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -109,7 +109,7 @@ def test_store_suspended_before_its_write_changes_nothing(workers: Workers) -> N
                 await sleeper.write(SITE, LATE)
             sleeper.claims._check = lambda: None
             assert workers.redis.hlen(f"{workers.settings.prefix}:{{{SITE}}}:runs:user:ada") == 1
-            with pytest.raises(Fenced):  # when it is tried again
+            with pytest.raises(Fenced):  # at the next attempt
                 await sleeper.write(SITE, LATE)
 
     asyncio.run(story())
@@ -128,7 +128,7 @@ def test_claim_is_not_renewed_over_a_successor(workers: Workers) -> None:
     asyncio.run(story())
 
 
-def test_who_has_had_its_partition_revoked_writes_nothing_more(workers: Workers) -> None:
+def test_store_of_revoked_partition_raises_revoked(workers: Workers) -> None:
     async def story() -> None:
         client, token = connect(workers.settings), OwnershipToken(0)
         store = SiteStore(client, workers.settings.prefix, token.check)
@@ -161,7 +161,7 @@ def test_forgotten_site_that_returns_is_kept(workers: Workers) -> None:
     asyncio.run(story())
 
 
-def test_an_answer_that_did_not_arrive_is_no_loss(workers: Workers) -> None:
+def test_store_write_with_lost_reply_is_repeated(workers: Workers) -> None:
     async def story() -> None:
         async with workers.store() as store:
             await store.claim(SITE)
@@ -174,7 +174,7 @@ def test_an_answer_that_did_not_arrive_is_no_loss(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("lost", ["a write", "the claim", "everything"])
-def test_a_redis_that_lost_what_it_had_acknowledged_is_found_out(workers: Workers, lost: str) -> None:
+def test_store_detects_lost_acknowledged_writes(workers: Workers, lost: str) -> None:
     async def story() -> None:
         async with workers.store() as store:
             await store.claim(SITE)

@@ -1,4 +1,4 @@
-"""Every query of the dashboards and every recording rule has an answer, over what a real worker shows."""
+"""All dashboard queries and recording rules have data from a real worker."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -38,7 +38,7 @@ JOBS = 2500
 
 @pytest.fixture
 def rules(tmp_path: Path) -> list[Path]:
-    """The project's rules, all of them evaluated as often as Prometheus usually does."""
+    """Return the project's rules, evaluated at Prometheus' default interval."""
     for file in RULES:
         told = yaml.safe_load(file.read_text())
         for group in told["groups"]:
@@ -54,7 +54,7 @@ def prometheus(tmp_path: Path, rules: list[Path]) -> Iterator[Prometheus]:
 
 
 def trouble(events: Sequence[AnyEvent]) -> Iterator[Message]:
-    """What is no event, one whose time is not believed, and events that came before."""
+    """Return an invalid message, an event with an implausible time, and repeated events."""
     yield SITE, b"not an event"
     unbelieved = msgspec.structs.replace(events[0], time=1e11)
     yield from ((SITE, msgspec.json.encode(event)) for event in (unbelieved, *events))
@@ -66,7 +66,7 @@ def ask(here: Deployment) -> None:
 
 
 def look(url: str) -> None:
-    """Read a page of the HTTP service's, and be refused under another host's name."""
+    """Read a page of the HTTP service, and get a rejection under another host name."""
     for headers in ({}, {"Host": "elsewhere"}):
         asked = Request(url, headers=headers)
         with suppress(HTTPError), build_opener(ProxyHandler({})).open(asked, timeout=PATIENCE_S) as answer:
@@ -74,7 +74,7 @@ def look(url: str) -> None:
 
 
 def cluster(time: float) -> Capacity:
-    """Another site, which tells its partitions."""
+    """Return the capacity of another site, with partitions."""
     pool = Pool(name="card", nodes=2, cpus=8, gpus={"a100": 4})
     return Capacity(
         site="cluster", time=time, cpus=16, pools=[pool], partitions=[Partition(name="gpu", pools=["card"])]
@@ -82,12 +82,12 @@ def cluster(time: float) -> Capacity:
 
 
 def named(event: AnyEvent) -> AnyEvent:
-    """The event; a job of an account."""
+    """Return the event, with an account for submits."""
     return msgspec.structs.replace(event, account="physics") if isinstance(event, Submit) else event
 
 
 def queries() -> dict[str, str]:
-    """Everything that must have an answer, and where it is asked."""
+    """Return all queries that must have data, and their places."""
     panels = {query.expr: query.where for file in FILES for query in asked(file, **VARIABLES)}
     rules = (rule for file in RULES for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"])
     return panels | {rule["record"]: "a recording rule" for rule in rules if "record" in rule}
@@ -106,7 +106,7 @@ def web(here: Deployment, tmp_path: Path) -> Iterator[ServeProcess]:
 
 @pytest.fixture
 def source() -> Iterator[tuple[str, Calls]]:
-    """Where a source shows its metrics that has sent events and skipped records, and its calls, which may go on."""
+    """Return the metrics address of a source that sent events and skipped records, and its calls."""
     watch, port, counts = Watch(lambda _: None), free_port(), {"one": 1.0}
     call = Calls(count=3, failed=1, seconds=0.5, last_s=0.1)
     watch.source = SimpleNamespace(
@@ -121,7 +121,7 @@ def source() -> Iterator[tuple[str, Calls]]:
 
 @pytest.fixture
 def notices() -> Iterator[str]:
-    """Where a process shows its metrics that has read some topics and told some notices."""
+    """Return the metrics address of a notifier that read topics and sent notifications."""
     counts, port = NotifyCounts([]), free_port()
     counts.lag["queuecast.predictions"] = 3
     end = serve_metrics(counts, "127.0.0.1", port)
@@ -129,7 +129,7 @@ def notices() -> Iterator[str]:
     end()
 
 
-def test_every_panel_and_every_rule_has_data(
+def test_dashboard_panels_and_rules_have_data(
     here: Deployment, web: ServeProcess, source: tuple[str, Calls], notices: str, prometheus: Prometheus
 ) -> None:
     events = [named(event) for event in simulated(SITE.decode(), JOBS)]

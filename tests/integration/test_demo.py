@@ -1,4 +1,4 @@
-"""The demo as a process, on a Kafka and Redis of its own."""
+"""The demo as a process, with its own Kafka and Redis."""
 
 import re
 import signal
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
         command.__exit__()
 
 
-def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
+def test_demo_prints_all_sites_and_removes_its_files(run: Run) -> None:
     demo = run("--jobs", "200", "--seconds", "8")
     demo.until("waited")
     assert demo.child("kafka.Kafka")
@@ -50,7 +50,7 @@ def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_stops_everything(run: Run, number: signal.Signals, code: int) -> None:
+def test_demo_signal_stops_all_processes(run: Run, number: signal.Signals, code: int) -> None:
     demo = run("--jobs", "600", QUEUECAST_ENGINE_METHOD="median")
     demo.until("running")
     assert len(demo.children()) >= 3
@@ -59,7 +59,7 @@ def test_a_signal_stops_everything(run: Run, number: signal.Signals, code: int) 
     assert not list(demo.tmp.iterdir())
 
 
-def test_a_worker_that_dies_ends_the_demo_with_its_log(run: Run) -> None:
+def test_demo_with_crashed_worker_ends_with_its_log(run: Run) -> None:
     demo = run("--jobs", "600", QUEUECAST_ENGINE_METHOD="median")
     demo.until("running")
     demo.child("queuecast", "worker").kill()

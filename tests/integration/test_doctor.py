@@ -1,4 +1,4 @@
-"""The doctor on real servers, before and after there is something to find."""
+"""The doctor on real servers, healthy and misconfigured."""
 
 from typing import Any
 
@@ -23,12 +23,14 @@ def here(deploy: Deploy, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
 
 
 def looked(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, Any]]:
-    """What the doctor says, by check."""
+    """Return the doctor's results by check."""
     assert main(["doctor", "--json"]) == code
     return {found["check"]: found for found in map(msgspec.json.decode, capsys.readouterr().out.splitlines())}
 
 
-def test_a_deployment_that_is_well_and_one_that_is_not(here: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_on_real_servers_finds_lag_and_misconfiguration(
+    here: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = looked(capsys)
     assert {name for name, result in found.items() if result["state"] != "ok"} == {"workers"}
     assert found["workers"]["found"] == "0 running, nothing to do"

@@ -36,7 +36,7 @@ _answer: Any = msgspec.json.Decoder(AnyAnswer).decode
 
 
 def picture(here: Deployment) -> dict[Key, GridEstimate]:
-    """The estimates that a reader gets who starts now and reads their topic from its beginning to its end."""
+    """Return the estimates that a new reader gets from the whole topic."""
     places = [TopicPartition(here.topics.estimates, part) for part in range(PARTITIONS)]
     found: dict[Key, GridEstimate] = {}
     with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
@@ -60,12 +60,12 @@ def picture(here: Deployment) -> dict[Key, GridEstimate]:
 
 
 def in_time(estimate: GridEstimate) -> GridEstimate:
-    """An estimate without how far its worker was behind when it was made, which differs from run to run."""
+    """Return an estimate without its worker's lag, which differs between runs."""
     return msgspec.structs.replace(estimate, lag_messages=0, lag_s=0.0)
 
 
 def engines_after(here: Deployment, events: list[Any]) -> dict[str, Engine]:
-    """The sites' engines in this process."""
+    """Return the sites' engines in this process."""
     found: dict[str, Engine] = {}
     for event in events:
         found.setdefault(event.site, Engine(event.site, here.settings.engine)).apply(event)
@@ -110,7 +110,7 @@ def test_estimates_follow_a_burst(deploy: Deploy) -> None:
 
 
 @pytest.mark.long
-def test_asking_is_answered_and_changes_nothing(deploy: Deploy) -> None:
+def test_question_is_answered_and_changes_no_output(deploy: Deploy) -> None:
     here = deploy(estimates=QUICK)
     here.worker.start()
     events = simulated("alder", 120)
@@ -141,7 +141,7 @@ def test_asking_is_answered_and_changes_nothing(deploy: Deploy) -> None:
 
 
 class asking:  # noqa: N801 (reads as a word)
-    """Asks one question after the other with a producer and a consumer alone."""
+    """Send questions one by one with a plain producer and consumer."""
 
     def __init__(self, here: Deployment) -> None:
         self._here = here
@@ -161,7 +161,7 @@ class asking:  # noqa: N801 (reads as a word)
         self._consumer.close()
 
     def ask(self, question: WaitQuestion) -> Any:
-        """The answer; asked again each second, as the first may come before the worker reads questions."""
+        """Return the answer; repeat the question each second, as the worker may not read yet."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             value = msgspec.json.encode(question)

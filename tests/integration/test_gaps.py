@@ -1,4 +1,4 @@
-"""Events that the broker deleted before a worker read them are noticed, on a real broker whose topic was cut."""
+"""Events deleted before a worker read them are detected, on a real broker with a truncated topic."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ PARTITION = partition_of(SITE, PARTITIONS)
 
 
 def cut(here: Deployment, before: int) -> None:
-    """Have the broker delete the first events of the site's partition."""
+    """Make the broker delete the first events of the site's partition."""
     with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
         client.delete_records({TopicPartition(here.topics.events, PARTITION): before})
 
@@ -27,7 +27,7 @@ def lost(here: Deployment) -> float:
 
 
 def read(here: Deployment) -> float:
-    """How many messages the worker has read."""
+    """Return the number of messages that the worker has read."""
     return metrics(here.worker)["queuecast_messages_read_total"].get((), 0.0)
 
 
@@ -48,7 +48,7 @@ def test_events_deleted_without_a_worker_are_a_counted_gap(deploy: Deploy) -> No
     told = [msgspec.json.decode(m.value) for m in here.messages[here.topics.predictions]]
     assert {prediction["degraded"] for prediction in told[-5:]} == {"events were lost"}
     assert "30 events were deleted before they were read: the topic begins at 130" in here.log
-    here.worker.start()  # which has read all that there is
+    here.worker.start()  # it has read all events
     until(lambda: SITE in str(metrics(here.worker)["queuecast_events_total"]))
     assert lost(here) == 0
 
@@ -60,7 +60,7 @@ def test_events_deleted_during_a_stall_are_a_counted_gap(deploy: Deploy) -> None
     here.send(events[:100])
     until(lambda: read(here) == 100)
     os.kill(here.worker.pid, signal.SIGSTOP)
-    time.sleep(1.0)  # for the broker to answer what it was asked before
+    time.sleep(1.0)  # so that the broker answers the earlier request
     here.send(events[100:])
     cut(here, 130)
     os.kill(here.worker.pid, signal.SIGCONT)
@@ -90,7 +90,7 @@ def test_events_deleted_before_the_first_read_are_counted(deploy: Deploy, commit
 
 
 def commit(here: Deployment, offset: int) -> None:
-    """As a worker that had joined the group and stopped before its first event."""
+    """Commit offsets as a worker that joined the group and stopped before its first event."""
     consumer = KafkaConsumer(**here.settings.kafka.client_options(), group_id=here.topics.group)
     place = TopicPartition(here.topics.events, PARTITION)
     consumer.assign([place])

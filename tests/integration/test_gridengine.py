@@ -1,5 +1,4 @@
-"""A real Grid Engine: its file `reporting`, followed by the command line into a real Kafka as it grows and predicted by
-a real worker, agrees with what `accounting` says in the end, though the source is killed in the middle."""
+"""A real Grid Engine: the events of its file `reporting` agree with `accounting`, although the source is killed."""
 
 import time
 from collections import Counter
@@ -33,7 +32,7 @@ def gridengine() -> Iterator[RealGridEngine]:
 
 
 class Run(NamedTuple):
-    """A run of a job or of a task of an array (0 where it is none), as `accounting` has it; times are Unix seconds."""
+    """A run of a job or array task (0 without an array) in `accounting`; times are Unix seconds."""
 
     job: str
     task: int
@@ -48,14 +47,14 @@ def reporting(gridengine: RealGridEngine) -> str:
 
 
 def accounted(gridengine: RealGridEngine) -> list[Run]:
-    """Each run that ended. That of a job which was rescheduled has no times."""
+    """Return each ended run. A run of a rescheduled job has no times."""
     lines = (gridengine.common / "accounting").read_text().splitlines()
     fields = [line.split(":") for line in lines if not line.startswith("#")]
     return [Run(found[5], int(found[35]), *map(float, found[8:11])) for found in fields]
 
 
 def a_morning(gridengine: RealGridEngine) -> dict[str, str]:
-    """Jobs that run, queue, and are held; an array of three, whose tasks run one after the other."""
+    """Submit running, queued and held jobs, and an array of three tasks that run one by one."""
     jobs = {"parallel": gridengine.submit("-pe", "smp", "3", "-l", "h_rt=600", sleep=6)}
     jobs["array"] = gridengine.submit("-t", "1-3", sleep=1)
     jobs["held"] = gridengine.submit("-h", sleep=1)
@@ -68,7 +67,7 @@ def a_morning(gridengine: RealGridEngine) -> dict[str, str]:
 
 
 def an_afternoon(gridengine: RealGridEngine, jobs: dict[str, str]) -> None:
-    """One runs on, is requeued and runs again; another is released and ends."""
+    """Requeue a running job, which runs again; release a held job, which ends."""
     time.sleep(1.5)  # times are in seconds
     gridengine.run("qmod", "-usj", jobs["again"])
     time.sleep(1.0)
@@ -76,16 +75,14 @@ def an_afternoon(gridengine: RealGridEngine, jobs: dict[str, str]) -> None:
     gridengine.run("qrls", jobs["held"])
 
 
-def test_a_real_grid_engine_is_followed_and_predicted(
-    gridengine: RealGridEngine, deploy: Deploy, tmp_path: Path
-) -> None:
+def test_gridengine_events_agree_with_accounting(gridengine: RealGridEngine, deploy: Deploy, tmp_path: Path) -> None:
     here, log, cursors = deploy(), tmp_path / "source.log", tmp_path / "cursors"
     here.worker.start()
     gridengine.until(lambda: "# Version" in reporting(gridengine))
     location = str(gridengine.common / "reporting")
     words, environment = command(here, cursors, "gridengine", location, "--set", "pause_s=0.2")
     with following(words, environment, log) as source:
-        until(lambda: any(cursors.glob("*")))  # it is there
+        until(lambda: any(cursors.glob("*")))  # the source runs
         jobs = a_morning(gridengine)
         until(lambda: any(event.kind == "suspend" for event in events(here)))
         source.kill()
@@ -107,17 +104,17 @@ def test_a_real_grid_engine_is_followed_and_predicted(
 
 
 def check_times(runs: list[Run], jobs: dict[str, str], told: list[Any]) -> None:
-    """The events have the times that the accounting has, of every run, and no others."""
+    """Check that the events of all runs have exactly the times of the accounting."""
     submits = {event.job: event.time for event in told if event.kind == "submit"}
     starts, ends = (Counter(event.job for event in told if event.kind == kind) for kind in ("start", "end"))
-    times = {(event.kind, event.job): event.time for event in told}  # of an attempt that follows another, the last
+    times = {(event.kind, event.job): event.time for event in told}  # the last of several attempts
     rescheduled = Counter(run.job for run in runs if not run.end)
     assert rescheduled == {jobs["again"]: 1}
     ended = [run for run in runs if run.end]
     names = {run: f"{run.job}.{run.task}" if f"{run.job}.{run.task}" in submits else run.job for run in ended}
     assert len(set(names.values())) == len(ended) == sum(ends.values())
     for run, name in names.items():
-        if rescheduled[run.job]:  # then Grid Engine takes that for its submission
+        if rescheduled[run.job]:  # Grid Engine uses this as its submit time
             assert times["requeue", name] == pytest.approx(run.submit, abs=SLOW_S)
         else:
             assert submits[name] == run.submit
@@ -129,7 +126,7 @@ def check_times(runs: list[Run], jobs: dict[str, str], told: list[Any]) -> None:
 
 
 def check_kinds(jobs: dict[str, str], told: list[Any]) -> None:
-    """What happened to each job was told."""
+    """Check the event kinds of each job."""
 
     def kinds(job: str) -> list[str]:
         return [event.kind for event in told if event.job == job]
@@ -152,7 +149,7 @@ def check_kinds(jobs: dict[str, str], told: list[Any]) -> None:
 
 
 def check_predictions(here: Deployment, told: list[Any]) -> None:
-    """What the worker said is what the events give, once each; each job had its prediction before it started."""
+    """Check that outputs equal a replay, and that each job has a prediction before its start."""
     expected = here.expected(told)
     here.await_outputs(sum(map(len, expected.values())))
     here.stop()
@@ -161,7 +158,7 @@ def check_predictions(here: Deployment, told: list[Any]) -> None:
     submits = {event.job: event.time for event in told if event.kind == "submit"}
     waited = 0
     for start in (event for event in told if event.kind == "start" and not event.attempt):
-        first = made[start.job.partition(".")[0]]  # of a task, that of its array
+        first = made[start.job.partition(".")[0]]  # for a task, the prediction of its array
         assert first.at <= start.time
         if start.time >= submits[start.job] + QUEUED_S:
             assert first.sent < start.time + 1

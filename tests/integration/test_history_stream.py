@@ -1,4 +1,4 @@
-"""A site's history goes in as bundles, then its events come live, and a worker dies on the way: as a replay says."""
+"""History in bundles, then live events, with a worker crash: the outputs equal a replay."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def events_read(here: Deployment) -> float:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "jobs", "predicted", "live"), [("", 1500, 100, 200), ("KTH", 5000, 300, 500)])
-def test_a_history_and_what_follows_it_are_as_a_replay_says(
+def test_history_and_live_events_with_crash_equal_replay(
     deploy: Deploy, tmp_path: Path, name: str, jobs: int, predicted: int, live: int
 ) -> None:
     trace = read_swf(trace_path(name) if name else made_trace(tmp_path / "made.swf", jobs + live))

@@ -1,6 +1,6 @@
-"""Whatever comes in, the worker lives, says what it left out and why, and good sites are predicted as ever.
+"""The worker survives hostile messages, reports the rejected ones, and predicts good sites as before.
 
-More of it: `TESTS_HOSTILE_EVENTS=100000 pytest tests/integration/test_hostile.py`. Others: TESTS_HOSTILE_SEED.
+A longer run: `TESTS_HOSTILE_EVENTS=100000 pytest tests/integration/test_hostile.py`. Other data: TESTS_HOSTILE_SEED.
 """
 
 import os
@@ -34,7 +34,7 @@ WORDS = (
 
 
 class Mutator:
-    """Turns good events into bad ones, most of them slightly."""
+    """Turn valid events into invalid ones, mostly with small changes."""
 
     def __init__(self, seed: int, events: list[AnyEvent]) -> None:
         self._dice = random.Random(seed)
@@ -102,7 +102,7 @@ class Mutator:
         return self._message(fields)
 
 
-def test_hostile_messages_are_left_out_and_do_no_harm(deploy: Callable[..., Deployment]) -> None:
+def test_hostile_messages_are_rejected_without_side_effects(deploy: Callable[..., Deployment]) -> None:
     here = deploy(worker={"max_sites_per_partition": MAX_SITES, "checkpoint_events": 1000})
     good = interleaved(*(simulated(site, 150, number) for number, site in enumerate(GOOD)))
     bad = list(Mutator(SEED, simulated("evil", 300)).messages(EVENTS))
@@ -110,7 +110,7 @@ def test_hostile_messages_are_left_out_and_do_no_harm(deploy: Callable[..., Depl
     nasty = [msgspec.structs.replace(e, user=NASTY, queue=NASTY) if hasattr(e, "user") else e for e in nasty]
     sent: list[Message] = [(event.site.encode(), _encode(event)) for event in nasty]
     first = 1 + max(next(i for i, event in enumerate(good) if event.site == site) for site in GOOD)
-    sent += [(e.site.encode(), _encode(e)) for e in good[:first]]  # so that these sites are admitted
+    sent += [(e.site.encode(), _encode(e)) for e in good[:first]]  # so that these sites are admitted first
     dice, rest = random.Random(SEED), iter(good[first:])
     for message in bad:
         sent.append(message)

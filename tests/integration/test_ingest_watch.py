@@ -1,4 +1,4 @@
-"""Feeding traces to a real broker, and watching what is on it."""
+"""The commands `ingest` and `watch` on a real broker."""
 
 import json
 import os
@@ -36,7 +36,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def topics(local_stack: LocalStack, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Topics:
-    """Topics of this test's own, which the command line finds too."""
+    """Topics with a separate prefix, which the command line also uses."""
     prefix = f"t{uuid.uuid4().hex[:8]}."
     monkeypatch.setenv("QUEUECAST_KAFKA_BOOTSTRAP", local_stack.kafka.bootstrap)
     monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", prefix)
@@ -54,7 +54,7 @@ def consumer(local_stack: LocalStack) -> Iterator[Any]:
 
 
 def messages(consumer: Any, topic: str) -> list[Any]:
-    """Everything that a topic holds, partition by partition."""
+    """Return all messages of a topic, partition by partition."""
     places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
     consumer.assign(places)
     consumer.seek_to_beginning(*places)
@@ -98,7 +98,7 @@ def test_traces_are_fed_in_order_keyed_by_site_and_stamped_now(
     assert f"{len(found)} events sent" in capsys.readouterr().out
 
 
-def test_the_first_hours_of_a_site_with_a_name_of_its_own(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+def test_ingest_until_limits_events_of_named_site(topics: Topics, consumer: Any, tmp_path: Path) -> None:
     path = str(made_trace(tmp_path / "x.swf"))
     assert main(["ingest", path, "--site", "début", "--until", "0.5"]) == 0
     found = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
@@ -111,20 +111,20 @@ def running(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=with_us(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_an_interrupted_feed_says_how_much_went_out(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+def test_interrupted_ingest_prints_number_of_sent_events(topics: Topics, consumer: Any, tmp_path: Path) -> None:
     path = made_trace(tmp_path / "x.swf", jobs=2000)
     with running("ingest", str(path), "--speed", "1000") as process:
         while process.poll() is None and not messages(consumer, topics.events):
             pass
         process.send_signal(signal.SIGINT)
         said, told = process.communicate(timeout=60)
-    assert (process.returncode, len(told.splitlines())) == (130, 1)  # how fast it feeds
+    assert (process.returncode, len(told.splitlines())) == (130, 1)  # the speed
     count = int(said.splitlines()[-1].split()[0])
     assert len(messages(consumer, topics.events)) == count > 0
 
 
 def endless_trace(path: Path, seed: int = 5) -> Path:
-    """A trace whose last job comes so late that a feed at a finite pace is still there whenever it is killed."""
+    """Return a trace with a very late last job, so that a paced ingest never ends by itself."""
     made_trace(path, jobs=1000, seed=seed)
     with path.open("a") as file:
         file.write(swf_line(1001, submit=1e9))
@@ -132,7 +132,7 @@ def endless_trace(path: Path, seed: int = 5) -> Path:
 
 
 def await_cursors(process: "subprocess.Popen[str]", directory: Path, sites: str, events: int) -> None:
-    """Wait until the cursors of all sites have so many events behind them."""
+    """Wait until the cursors of all sites are past `count` events."""
     reached = dict.fromkeys(sites, 0)
     while min(reached.values()) < events:
         assert process.poll() is None, process.communicate()
@@ -142,8 +142,8 @@ def await_cursors(process: "subprocess.Popen[str]", directory: Path, sites: str,
         time.sleep(0.01)
 
 
-def test_after_a_kill_a_feed_goes_on_where_its_cursors_say(topics: Topics, consumer: Any, tmp_path: Path) -> None:
-    """Nothing is lost, and what is sent again is what was sent before."""
+def test_killed_ingest_resumes_from_cursors(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+    """No event is lost, and events sent again are identical."""
     paths = [endless_trace(tmp_path / f"{site}.swf", seed) for seed, site in enumerate("ab")]
     cursors = tmp_path / "cursors"
     command = ["ingest", *map(str, paths), "--cursors", str(cursors)]
@@ -171,12 +171,12 @@ def test_after_a_kill_a_feed_goes_on_where_its_cursors_say(topics: Topics, consu
     assert len(messages(consumer, topics.events)) == len(found)
 
 
-def test_a_feed_that_is_told_to_stop_sends_nothing_twice(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+def test_ingest_stopped_by_sigterm_resumes_without_repeats(topics: Topics, consumer: Any, tmp_path: Path) -> None:
     path = endless_trace(tmp_path / "x.swf")
     command = ["ingest", str(path), "--cursors", str(tmp_path)]
     with running(*command, "--speed", "20000") as process:
         await_cursors(process, tmp_path, "x", 400)
-        assert main(command) == 1  # another one has it
+        assert main(command) == 1  # another process holds the cursor
         process.terminate()
         said, told = process.communicate(timeout=60)
     assert (process.returncode, len(told.splitlines())) == (128 + signal.SIGTERM, 1)
@@ -203,7 +203,7 @@ def test_cursors_are_of_one_topic(
 
 @pytest.fixture
 def predicted(local_stack: LocalStack, topics: Topics, tmp_path: Path) -> list[bytes]:
-    """Predictions and outcomes of a made site, on their topics as a worker would have put them there."""
+    """Predictions and outcomes of a made site, on their topics as from a worker."""
     settings = EngineSettings(method="median", shadows=())
     found: list[bytes] = []
     producer = KafkaProducer(bootstrap_servers=local_stack.kafka.bootstrap)
@@ -217,7 +217,7 @@ def predicted(local_stack: LocalStack, topics: Topics, tmp_path: Path) -> list[b
     return found
 
 
-def test_what_is_there_can_be_watched(predicted: list[bytes], capsys: Capture) -> None:
+def test_watch_prints_stored_records(predicted: list[bytes], capsys: Capture) -> None:
     assert main(["watch", "--from-beginning", "--count", str(len(predicted)), "--json"]) == 0
     assert [line.encode() for line in capsys.readouterr().out.splitlines()] == predicted
     assert main(["watch", "--from-beginning", "--outcomes", "--site", "made", "--job", "3", "--count", "2"]) == 0
@@ -226,7 +226,7 @@ def test_what_is_there_can_be_watched(predicted: list[bytes], capsys: Capture) -
     assert all("  made  job 3  " in line for line in lines)
 
 
-def test_what_comes_can_be_watched_until_interrupted(local_stack: LocalStack, predicted: list[bytes]) -> None:
+def test_watch_prints_new_records_until_interrupt(local_stack: LocalStack, predicted: list[bytes]) -> None:
     producer = KafkaProducer(bootstrap_servers=local_stack.kafka.bootstrap)
     topic = Topics(os.environ["QUEUECAST_KAFKA_PREFIX"]).predictions
     seen: list[str] = []
@@ -235,7 +235,7 @@ def test_what_comes_can_be_watched_until_interrupted(local_stack: LocalStack, pr
         reader = threading.Thread(target=lambda: seen.extend(iter(process.stdout.readline, "")))  # type: ignore[union-attr]
         reader.start()
         deadline = time.monotonic() + 60
-        while not seen and time.monotonic() < deadline:  # it begins at the end, which it has to find first
+        while not seen and time.monotonic() < deadline:  # it starts at the end, after a lookup of that offset
             producer.send(topic, value=predicted[0], key=b"made")
             producer.flush()
             time.sleep(0.1)
@@ -249,7 +249,7 @@ def test_what_comes_can_be_watched_until_interrupted(local_stack: LocalStack, pr
 
 
 @pytest.mark.parametrize("predicted", [5, 6000])
-def test_a_history_ends_where_its_source_begins(
+def test_ingested_history_ends_at_start_of_live_source(
     topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, predicted: int
 ) -> None:
     monkeypatch.setattr(past, "needed", lambda *_: Memory(None, predicted))

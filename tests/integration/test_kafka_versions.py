@@ -1,4 +1,4 @@
-"""Brokers older and newer than the local stack's, and an upgrade from the one to the other while events come in."""
+"""Older and newer brokers than the local stack, and an upgrade between them while events arrive."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -31,7 +31,7 @@ def workload(jobs: int) -> list[AnyEvent]:
 
 
 def as_a_replay_says(here: Deployment, events: list[AnyEvent]) -> None:
-    """All that was said, repeats aside, is what a replay says."""
+    """Check that distinct outputs equal a replay."""
     expected = here.expected(events)
     here.await_outputs(sum(map(len, expected.values())), 300.0)
     here.stop()

@@ -1,4 +1,4 @@
-"""Slow, one-way and cut links between a worker and its servers: nothing of them shows in the end.
+"""Slow, one-way and cut links between a worker and its servers: the outputs equal a replay.
 
 Each fault of the catalogue meets each link. `TESTS_LINK_SECONDS=60` makes them longer.
 """
@@ -46,7 +46,7 @@ def flapping(link: Link) -> None:
 
 
 def partitioned(link: Link) -> None:
-    """Until the broker has given the worker up."""
+    """Until the broker has removed the worker from its group."""
     with link.holding("to", "from"):
         time.sleep(SESSION_S + SECONDS)
 
@@ -62,7 +62,7 @@ FAULTS: dict[str, Callable[[Link], None]] = {
 
 @pytest.fixture(scope="module")
 def kafka_link(require_stack: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
-    """A broker that clients reach only through a link, as it advertises the link's address."""
+    """A broker that clients reach only through a link, whose address it advertises."""
     with closing(Link()) as link:
         kafka = Kafka(tmp_path_factory.mktemp("linked"))
         kafka.properties["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{link.port}"
@@ -130,7 +130,7 @@ def test_faulty_link_changes_no_record(
         FAULTS[fault](kafka_link if linked == "kafka" else redis_link)
         feeder.join()
         assert feeder.accepted == len(events)
-        if not here.worker.running:  # as systemd would
+        if not here.worker.running:  # as under systemd
             here.worker.start()
         until(lambda: ready(here.worker))
         here.await_outputs(sum(map(len, expected.values())))

@@ -1,4 +1,4 @@
-"""What another user of the machine can do to `queuecast up`: everything here is tried without its files."""
+"""Protection of `queuecast up` against other users of the machine, who cannot read its files."""
 
 import signal
 import stat
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.usefixtures("require_stack"), pytest.mark.long]
 
 
 class Up(Command):
-    """`queuecast up` over a directory, once it is ready."""
+    """A ready `queuecast up` with a data directory."""
 
     def __init__(self, tmp: Path, *arguments: str, **environment: str) -> None:
         ports = [word for name in ("kafka", "redis", "serve") for word in (f"--{name}-port", str(free_port()))]
@@ -42,7 +42,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 def page(url: str, token: str | None = None) -> int:
-    """The status of a page."""
+    """Return the HTTP status of a page."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
@@ -53,14 +53,14 @@ def page(url: str, token: str | None = None) -> int:
 
 
 def secrets_of(settings: Settings) -> list[str]:
-    """Its three passwords."""
+    """Return its three passwords."""
     redis_password = redis.connection.parse_url(settings.redis.url)["password"]
     found = [settings.kafka.password, redis_password, settings.serve.token]
     assert all(found)
     return [str(secret) for secret in found]
 
 
-def test_redis_talks_to_nobody_without_the_password(up: Up) -> None:
+def test_up_redis_requires_password(up: Up) -> None:
     address = up.settings.redis.url.rpartition("@")[2]
     for user in ("", "default:guess@", "queuecast:guess@"):
         with redis.Redis.from_url(f"redis://{user}{address}") as client, pytest.raises(redis.AuthenticationError):
@@ -89,7 +89,7 @@ def test_redis_talks_to_nobody_without_the_password(up: Up) -> None:
         "HGETALL other",
     ],
 )
-def test_not_even_the_password_reaches_beyond_the_keys(up: Up, command: str) -> None:
+def test_up_redis_password_permits_only_its_keys(up: Up, command: str) -> None:
     refused = r"(?i)no permissions|NOPERM|executing the script can't run|not allowed from scripts"
     with (
         redis.Redis.from_url(up.settings.redis.url) as client,
@@ -98,7 +98,7 @@ def test_not_even_the_password_reaches_beyond_the_keys(up: Up, command: str) -> 
         client.execute_command(*command.split())
 
 
-def test_kafka_talks_to_nobody_without_the_password(up: Up) -> None:
+def test_up_kafka_requires_password(up: Up) -> None:
     kafka = up.settings.kafka
     guess = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "queuecast", "sasl_plain_password": "guess"}
     for options in ({}, {"security_protocol": "SASL_PLAINTEXT", **guess}):
@@ -106,7 +106,7 @@ def test_kafka_talks_to_nobody_without_the_password(up: Up) -> None:
             KafkaProducer(bootstrap_servers=kafka.bootstrap, bootstrap_timeout_ms=5000, **options)
 
 
-def test_nor_does_its_controller(up: Up) -> None:
+def test_up_kafka_controller_requires_password(up: Up) -> None:
     process = up.child("kafka.Kafka")
     ports = {found.laddr.port for found in process.net_connections() if found.status == psutil.CONN_LISTEN}
     (controller,) = ports - {int(up.settings.kafka.bootstrap.rpartition(":")[2])}
@@ -114,14 +114,14 @@ def test_nor_does_its_controller(up: Up) -> None:
         KafkaAdminClient(bootstrap_controllers=f"127.0.0.1:{controller}", bootstrap_timeout_ms=5000).close()
 
 
-def test_the_page_tells_nobody_of_jobs_without_the_token(up: Up) -> None:
+def test_up_service_requires_token_for_jobs(up: Up) -> None:
     url = next(line.split()[1] for line in up.out.splitlines() if line.strip().startswith("Page "))
     assert page(url) == 200
     assert page(f"{url}v1/users/ada/jobs") == 401
     assert page(f"{url}v1/users/ada/jobs", up.settings.serve.token) == 200
 
 
-def test_the_workers_port_shows_no_pages_of_fausts(up: Up) -> None:
+def test_up_worker_port_serves_no_faust_pages(up: Up) -> None:
     url = next(line.split()[1] for line in up.out.splitlines() if line.strip().startswith("Worker "))
     base = url.removesuffix("/metrics")
     assert page(f"{base}/healthz") == 200
@@ -129,7 +129,7 @@ def test_the_workers_port_shows_no_pages_of_fausts(up: Up) -> None:
         assert page(base + path) == 404, path
 
 
-def test_its_files_are_its_owners_alone(up: Up) -> None:
+def test_up_files_are_readable_by_owner_only(up: Up) -> None:
     assert stat.S_IMODE(up.data.stat().st_mode) == 0o700
     private = [up.data / "queuecast.toml", *up.data.glob("*.password")]
     private += [up.data / "redis" / name for name in ("redis.conf", "users.acl")]
@@ -137,11 +137,11 @@ def test_its_files_are_its_owners_alone(up: Up) -> None:
     assert len(private) == 9
     for file in private:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
-    for server in ("kafka", "redis", "worker", "serve"):  # where their data and logs are
+    for server in ("kafka", "redis", "worker", "serve"):  # directories of data and logs
         assert stat.S_IMODE((up.data / server).stat().st_mode) == 0o700, server
 
 
-def test_no_password_is_in_arguments_environment_log_or_output(up: Up) -> None:
+def test_up_passwords_are_in_no_argument_environment_or_log(up: Up) -> None:
     processes = (up.process, *up.children())
     commands = [word for child in processes for word in (*child.cmdline(), *child.environ().values())]
     said = [up.out, up.err, *(log.read_text() for log in up.data.glob("*/server.log"))]
@@ -150,7 +150,7 @@ def test_no_password_is_in_arguments_environment_log_or_output(up: Up) -> None:
 
 
 def test_open_means_kafka_and_the_page_but_never_redis(tmp_path: Path) -> None:
-    with Up(tmp_path, QUEUECAST_UP_OPEN="1") as up:  # as `--open`, for programs that start it
+    with Up(tmp_path, QUEUECAST_UP_OPEN="1") as up:  # like `--open`, for programs that start it
         assert "Every user of this machine may use Kafka and the page" in up.out
         KafkaProducer(bootstrap_servers=up.settings.kafka.bootstrap).close()
         assert up.settings.serve.token is None

@@ -1,4 +1,4 @@
-"""Kafka with TLS, SASL and permissions, Redis with TLS and a password: who may work there, and what others are told."""
+"""Kafka with TLS, SASL and ACLs, Redis with TLS and a password: permitted users and error messages."""
 
 import re
 import signal
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 
 
 def listening(command: Command) -> set[str]:
-    """The addresses at which a command listens."""
+    """Return the addresses on which a command listens."""
     return {found.laddr.ip for found in command.process.net_connections() if found.status == psutil.CONN_LISTEN}
 
 
@@ -33,7 +33,7 @@ def page(port: str) -> str:
         return str(answer.read(), "utf-8")
 
 
-def test_who_may_come_in_can_work(doors: Doors) -> None:
+def test_secured_servers_admit_permitted_users(doors: Doors) -> None:
     assert doors.run("ingest", "ingest", str(doors.trace))[0] == 0
     with doors.command("worker", "worker", "--log-level", "debug") as worker:
         code, out, err = doors.run("reader", "watch", "--from-beginning", "--outcomes", "--count", "60")
@@ -46,7 +46,7 @@ def test_who_may_come_in_can_work(doors: Doors) -> None:
         worker_ends(worker)
 
 
-def test_a_worker_is_open_to_others_only_when_told(doors: Doors) -> None:
+def test_worker_listens_on_other_hosts_only_if_configured(doors: Doors) -> None:
     with doors.command("worker", "worker", WORKER_WEB_HOST="0.0.0.0") as worker:
         until(lambda: bool(listening(worker)))
         assert listening(worker) == {"0.0.0.0"}
@@ -55,18 +55,18 @@ def test_a_worker_is_open_to_others_only_when_told(doors: Doors) -> None:
 
 
 def worker_ends(worker: Command) -> None:
-    """It stops when told to, and has said nothing that it should not."""
+    """Check that the worker stops on a signal and has printed no secret."""
     assert worker.ended(signal.SIGTERM) == 0
     assert_no_secrets(worker.out + worker.err)
     assert "Traceback" not in worker.out + worker.err
 
 
-def test_a_wrong_password_is_told(doors: Doors) -> None:
+def test_wrong_kafka_password_is_reported(doors: Doors) -> None:
     said = doors.refusal("worker", "worker", KAFKA_PASSWORD="wr0ng")
     assert re.search(r"user 'worker'.*; is it this username, this password", said)
 
 
-def test_a_broker_of_another_authority_is_not_talked_to(doors: Doors) -> None:
+def test_broker_with_untrusted_certificate_is_rejected(doors: Doors) -> None:
     said = doors.refusal("admin", "topics", "create", KAFKA_CA_FILE=str(doors.stranger))
     assert "its certificate is not trusted: " in said
     assert "is ca_file the authority that signed it?" in said
@@ -85,11 +85,11 @@ def test_a_broker_of_another_authority_is_not_talked_to(doors: Doors) -> None:
         ("admin", ["worker"], "user 'admin' may not read queuecast.events"),
     ],
 )
-def test_what_is_not_permitted_is_told(doors: Doors, user: str, arguments: list[str], said: str) -> None:
+def test_missing_kafka_permission_is_reported(doors: Doors, user: str, arguments: list[str], said: str) -> None:
     assert said in doors.refusal(user, *arguments)
 
 
-def test_who_has_a_topic_of_its_own_speaks_for_its_site_alone(doors: Doors) -> None:
+def test_source_with_dedicated_topic_writes_only_its_site(doors: Doors) -> None:
     assert doors.run("source", "ingest", str(doors.trace), "--site", "alder")[0] == 0
     for site, topic in (("birch", "queuecast.events.birch"), ("made", "queuecast.events")):
         assert f"user 'source' may not see {topic}" in doors.refusal(
@@ -101,7 +101,7 @@ def test_who_has_a_topic_of_its_own_speaks_for_its_site_alone(doors: Doors) -> N
     forged = msgspec.json.encode(Submit(site="birch", time=1e9, job="1", cpus=1))
     with closing(KafkaProducer(**doors.client_options("source"), enable_idempotence=False)) as producer:
         for topic in ("queuecast.events", "queuecast.events.birch"):
-            with pytest.raises(KafkaError):  # of a topic that it may not see it is not even told that it is there
+            with pytest.raises(KafkaError):  # the broker also hides that the topic exists
                 producer.send(topic, forged, b"birch").get(20)
         producer.send("queuecast.events.alder", forged, b"birch").get(20)
         producer.send("queuecast.events.alder", forged, b"alder").get(20)
@@ -120,7 +120,7 @@ def test_who_has_a_topic_of_its_own_speaks_for_its_site_alone(doors: Doors) -> N
 
 
 def letters(doors: Doors) -> list[DeadLetter]:
-    """All dead letters, as who comes by the inner door sees them."""
+    """Return all dead letters, read through the inner listener."""
     topic = "queuecast.dead-letters"
     with closing(KafkaConsumer(bootstrap_servers=doors.inner, auto_offset_reset="earliest")) as consumer:
         places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
@@ -134,7 +134,7 @@ def letters(doors: Doors) -> list[DeadLetter]:
 
 @contextmanager
 def without_the_group(doors: Doors) -> Iterator[None]:
-    """Nobody may use the workers' group."""
+    """Deny all users the workers' group."""
     with KafkaAdminClient(bootstrap_servers=doors.inner) as client:
         of_group = [acl for acl in permissions() if acl.resource_pattern.resource_type == ResourceType.GROUP]
         client.delete_acls(of_group)
@@ -144,12 +144,12 @@ def without_the_group(doors: Doors) -> Iterator[None]:
             client.create_acls(of_group)
 
 
-def test_a_worker_needs_its_group(doors: Doors) -> None:
+def test_worker_without_group_permission_fails(doors: Doors) -> None:
     with without_the_group(doors):
         assert "user 'worker' may not use the group queuecast.worker" in doors.refusal("worker", "worker")
 
 
-def test_a_worker_that_loses_its_group_ends_and_says_so(doors: Doors) -> None:
+def test_worker_that_loses_group_permission_ends_with_message(doors: Doors) -> None:
     with doors.command("worker", "worker") as worker:
         until(lambda: "Worker ready" in worker.err)
         with without_the_group(doors):
@@ -167,13 +167,11 @@ def test_a_worker_that_loses_its_group_ends_and_says_so(doors: Doors) -> None:
         ({"REDIS_CA_FILE": "other.pem"}, "its certificate is not trusted: "),
     ],
 )
-def test_a_redis_that_does_not_let_in_or_is_not_trusted_is_told(
-    doors: Doors, changes: dict[str, str], said: str
-) -> None:
+def test_redis_login_or_certificate_error_is_reported(doors: Doors, changes: dict[str, str], said: str) -> None:
     assert re.search(rf"redis at 127.0.0.1:\d+: {re.escape(said)}", doors.refusal("worker", "worker", **changes))
 
 
-def test_the_doctor_sees_all_but_what_redis_hides(doors: Doors) -> None:
+def test_doctor_on_secured_servers_lacks_only_redis_details(doors: Doors) -> None:
     code, out, err = doors.run("doctor", "doctor")
     assert (code, err) == (0, "")
     hidden = [line for line in out.splitlines() if "cannot be read" in line or "not visible" in line]

@@ -1,4 +1,4 @@
-"""A Kafka that comes back without its topics: who reads them waits, and goes on when they are there again."""
+"""Kafka restarts without its topics: readers wait and resume when the topics exist again."""
 
 import asyncio
 import time

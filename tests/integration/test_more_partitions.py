@@ -1,4 +1,4 @@
-"""Topics get more partitions while they are followed: nothing is missed, and without a group nothing comes twice."""
+"""Topics get more partitions while they are read: no record is missed, and none is repeated without a group."""
 
 import asyncio
 from collections import Counter
@@ -24,13 +24,13 @@ from tests.support.asked import key
 from tests.support.deployment import PARTITIONS, settings_on
 
 FIRST, NEW = range(PARTITIONS), range(PARTITIONS, 2 * PARTITIONS)
-SITES = ("alder", "oak")  # of which one belongs to a new partition
+SITES = ("alder", "oak")  # one of them belongs to a new partition
 SOON_S = 30.0
 
 
 @pytest.fixture
 def settings(local_stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Of topics of this test's own; clients look every second whether they have more partitions."""
+    """Settings with separate topics, and a check for new partitions every second."""
     options = KafkaSettings.async_options
     monkeypatch.setattr(KafkaSettings, "async_options", lambda self: options(self) | {"metadata_max_age_ms": 1000})
     given = settings_on(local_stack.kafka.bootstrap, local_stack.redis.url, {}, {})
@@ -39,7 +39,7 @@ def settings(local_stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> Settin
 
 
 class Sender:
-    """Sends predictions of jobs, and gives the topic of predictions more partitions."""
+    """Send predictions of jobs, and add partitions to the topic of predictions."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -83,7 +83,7 @@ def test_follower_resumes_and_reads_new_partitions_from_start(
         begins = count()
         async with asyncio.timeout(SOON_S):
             while not came:
-                send(f"begin{next(begins)}", 0)  # it begins at the end, which it has to find first
+                send(f"begin{next(begins)}", 0)  # it starts at the end, after a lookup of that offset
                 await asyncio.sleep(0.2)
         send("before", *FIRST)
         await until(lambda: all(came[f"before-{part}"] for part in FIRST))
@@ -98,7 +98,7 @@ def test_follower_resumes_and_reads_new_partitions_from_start(
         assert set(came.values()) == {1}
 
 
-def test_a_client_keeps_the_estimates_of_new_partitions(settings: Settings) -> None:
+def test_client_reads_estimates_of_new_partitions(settings: Settings) -> None:
     topic, shape = Topics(settings.kafka.prefix).estimates, Shape(4, 600.0)
 
     async def look() -> None:

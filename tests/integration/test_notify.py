@@ -1,4 +1,4 @@
-"""Notices from a real Kafka and a real worker to a real receiver, killed in between."""
+"""Notifications from a real Kafka and worker to a real receiver, with a kill in between."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ QUEUED = 700
 
 
 def notices(here: Deployment) -> list[Notice]:
-    """What is on the topic."""
+    """Return the messages of the topic."""
     consumer = KafkaConsumer(**here.settings.kafka.client_options())
     places = [TopicPartition(here.topics.notices, part) for part in range(here.settings.topics.partitions)]
     consumer.assign(places)
@@ -54,7 +54,7 @@ def notify(here: Deployment, tmp_path: Path, receiver: Receiver, port: int, name
 
 
 def shown(port: int) -> dict[str, float]:
-    """What a process that tells notices shows Prometheus."""
+    """Return the Prometheus metrics of a notifier."""
     found = shown_at(f"127.0.0.1:{port}", "notify", "queuecast_notify_")
     assert isinstance(found, dict), found
     return found
@@ -83,13 +83,13 @@ def test_notices_are_delivered_signed_and_not_again_after_a_kill(deploy: Deploy,
         assert again.process.wait(60) == 143
     told = notices(here)
     assert {one.site for one in told} == {"alder"} and all(one.undelivered is None for one in told)
-    assert len({one.id for one in told}) >= len(told) - 1  # the one that was on its way when it was killed
+    assert len({one.id for one in told}) >= len(told) - 1  # the notification in flight at the kill
     verified = {verify_notice(SECRET, headers, body).id for headers, body in receiver.requests}
     assert {one.id for one in told} <= verified
 
 
 def _quiet(here: Deployment) -> bool:
-    """Whether nothing more is told for a while."""
+    """Return True if no further notification arrives for a while."""
     import time
 
     before = len(notices(here))

@@ -1,4 +1,4 @@
-"""What whoever runs workers lives with: logs, backlogs, servers that are away or hang, names used twice, new topics."""
+"""Operation of workers: logs, backlogs, unavailable or hanging servers, duplicate names, new topics."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def four_sites(jobs: int) -> list[AnyEvent]:
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:
-    """How many predictions and outcomes the events lead to."""
+    """Return the number of predictions and outcomes of the events."""
     return sum(map(len, here.expected(events).values()))
 
 
@@ -66,7 +66,7 @@ def test_log_lines_cannot_be_forged_by_events(deploy: Deploy, log_format: str) -
     here.worker.start()
     here.await_outputs(len(names))
     here.stop()
-    here.worker.start()  # which tells what each site goes on with
+    here.worker.start()  # it logs the state from which each site continues
     here.send([Submit(site="alder", time=2.0, job="2")])
     here.await_outputs(len(names) + 1)
     here.stop()
@@ -125,7 +125,7 @@ def test_first_of_two_workers_with_one_name_ends_with_reason(deploy: Deploy, tmp
 
 
 @pytest.mark.parametrize("committed", ["gone", "left"])
-def test_a_topic_that_was_made_anew_is_read_from_its_beginning(deploy: Deploy, committed: str) -> None:
+def test_recreated_topic_is_read_from_its_beginning(deploy: Deploy, committed: str) -> None:
     here, events = deploy(), four_sites(60)
     first, second = events[: len(events) * 2 // 3], events[len(events) * 2 // 3 :]
     here.send(first)
@@ -149,7 +149,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(deploy: Deploy, c
     here.await_outputs(count(here, events))
     told = metrics(here.worker)
     here.worker.kill()
-    here.worker.start()  # in the new epoch already
+    here.worker.start()  # already in the new epoch
     until(lambda: ready(here.worker))
     again = metrics(here.worker)
     here.stop()
@@ -159,14 +159,14 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(deploy: Deploy, c
     assert "the events topic was recreated or cut short" in here.log
 
 
-def test_while_kafka_is_away_the_log_stays_readable(here: Deployment, stack: LocalStack) -> None:
+def test_worker_log_during_kafka_outage_is_short(here: Deployment, stack: LocalStack) -> None:
     here.worker.start()
     until(lambda: ready(here.worker))
     before = len(here.log.splitlines())
     stack.kafka.kill()
     until(lambda: readiness(here.worker)[0] == 503)
     until(lambda: len(here.log.splitlines()) > before)
-    time.sleep(10.0)  # in which a worker that logged each attempt would fill the log
+    time.sleep(10.0)  # enough for many lines if the worker logged each attempt
     told = here.log.splitlines()[before:]
     assert metrics(here.worker)["queuecast_broker_up"][()] == 0
     assert 1 <= len(told) <= 10, told
@@ -190,9 +190,7 @@ def test_idle_worker_detects_a_hanging_redis(here: Deployment, stack: LocalStack
     assert metrics(here.worker)["queuecast_redis_up"][()] == 1
 
 
-def test_a_worker_that_starts_before_its_servers_waits_for_them(
-    here: Deployment, stack: LocalStack, tmp_path: Path
-) -> None:
+def test_worker_started_before_its_servers_waits_for_them(here: Deployment, stack: LocalStack, tmp_path: Path) -> None:
     stack.kafka.kill()
     stack.redis.kill()
     config = tmp_path / "queuecast.toml"
@@ -220,7 +218,7 @@ def test_a_worker_that_starts_before_its_servers_waits_for_them(
         assert "Traceback" not in waits.err
 
 
-def test_a_worker_that_had_to_be_ended_leaves_no_files(here: Deployment, stack: LocalStack) -> None:
+def test_worker_ended_by_force_leaves_no_files(here: Deployment, stack: LocalStack) -> None:
     def scratch() -> list[Any]:
         return list(here.worker.directory.glob("queuecast-*"))
 
@@ -228,7 +226,7 @@ def test_a_worker_that_had_to_be_ended_leaves_no_files(here: Deployment, stack: 
     until(lambda: ready(here.worker))
     assert scratch()
     servers = (stack.redis, stack.kafka)
-    for server in servers:  # where they are killed it may still stop in good order
+    for server in servers:  # after a kill of the servers the worker could still stop normally
         os.kill(server.pid, signal.SIGSTOP)
     try:
         until(lambda: readiness(here.worker)[0] == 503)

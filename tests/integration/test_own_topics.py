@@ -1,4 +1,4 @@
-"""Sites with a topic of events to themselves, beside others: restarts, crashes and moves show nowhere."""
+"""Sites with dedicated topics of events: restarts, crashes and moves do not change the outputs."""
 
 from pathlib import Path
 
@@ -34,12 +34,12 @@ def events() -> list[AnyEvent]:
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:
-    """How many predictions and outcomes the events lead to."""
+    """Return the number of predictions and outcomes of the events."""
     return sum(map(len, here.expected(events).values()))
 
 
 def nothing_is_lost_or_doubled(here: Deployment, events: list[AnyEvent]) -> None:
-    """All that was said, repeats to the byte aside, and all that is stored is what a replay says."""
+    """Check that distinct outputs and stored entries equal a replay."""
     here.read_all()
     assert {where: unique(values) for where, values in here.said().items()} == here.expected(events)
     for site in SITES:
@@ -48,10 +48,10 @@ def nothing_is_lost_or_doubled(here: Deployment, events: list[AnyEvent]) -> None
 
 
 def one_serves_each(*workers: WorkerProcess) -> bool:
-    """Whether every site is served, by one worker alone."""
+    """Return True if exactly one worker serves each site."""
     try:
         served = [site for worker in workers for site in sites(worker)]
-    except OSError:  # a page was not shown in time
+    except OSError:  # a page timed out
         return False
     return sorted(served) == sorted(SITES)
 
@@ -64,7 +64,7 @@ def test_killed_and_joining_workers_lose_and_duplicate_nothing(
     here.send(first)
     here.worker.start()
     here.await_outputs(count(here, first) // 2)
-    here.worker.kill()  # with some of each topic read, and not all of it stored
+    here.worker.kill()  # part of each topic is read but not stored
     here.send(second)
     here.worker.start()
     here.await_outputs(count(here, first + second))
@@ -87,7 +87,7 @@ def test_killed_and_joining_workers_lose_and_duplicate_nothing(
 
 
 def messages(here: Deployment, topic: str) -> int:
-    """How many messages a topic has."""
+    """Return the number of messages of a topic."""
     consumer = KafkaConsumer(**here.settings.kafka.client_options())
     try:
         places = [TopicPartition(topic, number) for number in range(here.settings.topics.partitions)]

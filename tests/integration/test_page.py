@@ -1,4 +1,4 @@
-"""What the pages show, in a real browser, on the real service with a real worker."""
+"""Contents of the pages in a real browser, with a real service and worker."""
 
 from urllib.parse import quote, urlencode
 
@@ -25,14 +25,14 @@ WITHOUT_FIRST = """
 
 
 def shown(browser: Browser, column: str) -> list[float | None]:
-    """The ranking's numbers in a column."""
+    """Return the numbers of a column of the ranking."""
     script = (
         "return [...document.querySelectorAll(arguments[0])].map(cell => cell.querySelector('data')?.value ?? null)"
     )
     return [value and float(value) for value in browser.run(script, f"{ROWS} [data-label='{column}']")]
 
 
-def test_the_ranking_is_the_services(browser: Browser, served: Served) -> None:
+def test_page_ranking_equals_service_response(browser: Browser, served: Served) -> None:
     browser.open(served.url)
     browser.fill({"[name=cpus]": 16, "[name=walltime]": "4h"})
     browser.click("#ask-form button")
@@ -52,7 +52,7 @@ def test_the_ranking_is_the_services(browser: Browser, served: Served) -> None:
     assert browser.complaints() == []
 
 
-def test_the_address_holds_the_job(browser: Browser, served: Served) -> None:
+def test_page_address_contains_job(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}?{urlencode({**JOB, 'user': 'ada', 'run': '30m'})}")
     browser.until(lambda: browser.all(ROWS))
     assert browser.one("[name=run]").get_attribute("value") == "30m"
@@ -66,7 +66,7 @@ def test_the_address_holds_the_job(browser: Browser, served: Served) -> None:
     assert browser.one("#ask-form [name=cpus]").get_attribute("value") == "16"
 
 
-def test_what_is_wrong_with_the_job_is_said_where_it_is(browser: Browser, served: Served) -> None:
+def test_page_marks_invalid_field_with_message(browser: Browser, served: Served) -> None:
     browser.open(served.url)
     browser.fill({"[name=walltime]": "soon"})
     browser.press(Keys.ENTER)
@@ -75,7 +75,7 @@ def test_what_is_wrong_with_the_job_is_said_where_it_is(browser: Browser, served
     assert browser.one("[aria-invalid=true]").get_attribute("name") == "walltime"
 
 
-def test_the_sites_are_as_the_service_says(browser: Browser, served: Served) -> None:
+def test_page_sites_equal_service_response(browser: Browser, served: Served) -> None:
     browser.open(served.url)
     sites_shown(browser)
     sites = served.get("sites")["sites"]
@@ -97,7 +97,7 @@ def test_the_sites_are_as_the_service_says(browser: Browser, served: Served) -> 
     assert browser.complaints() == []
 
 
-def test_what_comes_later_is_shown_without_disturbing_who_reads(browser: Browser, served: Served) -> None:
+def test_page_refresh_keeps_focus_and_position(browser: Browser, served: Served) -> None:
     browser.open(served.url, height=600)
     sites_shown(browser)
     browser.run("window.held = document.querySelector('.one:nth-child(2) h4 ~ .numbers > summary')")
@@ -119,7 +119,7 @@ def test_what_comes_later_is_shown_without_disturbing_who_reads(browser: Browser
     assert browser.run("return held.getBoundingClientRect().top") == pytest.approx(place, abs=1.0)
 
 
-def test_a_users_jobs_are_kept_by_the_address(browser: Browser, served: Served) -> None:
+def test_jobs_page_address_contains_user(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}jobs")
     browser.fill({"#jobs-form input": HOSTILE})
     browser.press(Keys.ENTER)
@@ -141,14 +141,14 @@ def test_a_users_jobs_are_kept_by_the_address(browser: Browser, served: Served) 
     assert browser.complaints() == []
 
 
-def test_what_is_held_back_is_not_promised(browser: Browser, served: Served) -> None:
+def test_jobs_page_shows_no_bound_for_blocked_job(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}jobs?user=ada")
     browser.until(lambda: browser.all(".site-jobs"))
     assert browser.texts("[data-label=Expected]") == ["no bound: blocked"]
     assert browser.text("tr.about") == "Held back by a limit or a priority."
 
 
-def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
+def test_site_page_equals_service_response(browser: Browser, served: Served) -> None:
     browser.open(served.url)
     sites_shown(browser)
     browser.run("document.querySelector('.one:nth-child(4) .body a').click()")
@@ -156,7 +156,7 @@ def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
     assert browser.address.endswith(f"/site?{urlencode({'name': SLASHED})}")
     assert browser.text("h1") == SLASHED and browser.run("return document.title") == f"{SLASHED} – queuecast"
     assert browser.text("#site-at").startswith("As of ")
-    assert browser.text("#site-said") == ""  # a live region: a clock there would be read aloud at each refresh
+    assert browser.text("#site-said") == ""  # a live region: screen readers would read a clock at each refresh
     past = served.get(f"sites/{quote(SLASHED, safe='')}/trends")
     browser.until(lambda: browser.all("#by-hour canvas"))
     rows = browser.run(
@@ -167,11 +167,11 @@ def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
     assert browser.complaints() == []
 
 
-def test_a_job_has_a_page_with_its_estimates_over_time(browser: Browser, served: Served) -> None:
+def test_job_page_lists_estimates_over_time(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'held'})}")
     browser.until(lambda: browser.all("#job-told table"))
     told = served.get(f"sites/{quote(SLASHED, safe='')}/jobs/held")["estimates"]
-    assert len(browser.texts("#job-told tbody tr")) == len(told) + 1  # what is told now is another
+    assert len(browser.texts("#job-told tbody tr")) == len(told) + 1  # the present estimate is one more
     assert browser.texts("#job-told tbody th")[-1].startswith("At its submission, 1 Jan 1970")
     assert browser.all("#job-drawn canvas") and browser.complaints() == []
     browser.run(WITHOUT_FIRST)
@@ -181,7 +181,7 @@ def test_a_job_has_a_page_with_its_estimates_over_time(browser: Browser, served:
     assert browser.one("#job-now a").get_attribute("href").endswith(f"site?{urlencode({'name': SLASHED})}")
 
 
-def test_what_a_page_shows_can_be_saved(browser: Browser, served: Served) -> None:
+def test_page_tables_can_be_saved_as_csv(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}site?name=alder")
     browser.until(lambda: browser.all("#by-hour canvas"))
     browser.run("URL.createObjectURL = (made) => { made.text().then((text) => (window.saved = text)); return '#'; }")
@@ -211,7 +211,7 @@ def test_page_shows_the_openapi_document_of_the_service(browser: Browser, served
     assert browser.complaints() == []
 
 
-def test_who_operates_it_sees_how_it_does(browser: Browser, served: Served) -> None:
+def test_status_page_lists_sites_and_workers(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}status")
     browser.until(lambda: len(browser.all("table")) >= 2)
     assert browser.text("#status-said").startswith("4 sites, ")
@@ -233,7 +233,7 @@ def test_names_are_text_whatever_they_are(browser: Browser, served: Served) -> N
     assert browser.all("main b img, main i") == []
 
 
-def test_what_else_a_job_may_need_is_asked(browser: Browser, served: Served) -> None:
+def test_page_form_sends_further_job_requirements(browser: Browser, served: Served) -> None:
     asked = {"partition": "gpu", "tasks": "2", "exclusive": "true", "reservation": "none", "constraint": "ib|hdr"}
     browser.open(f"{served.url}?{urlencode({**JOB, **asked})}")
     browser.until(lambda: browser.all("#ranking .understood"))

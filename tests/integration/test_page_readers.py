@@ -1,4 +1,4 @@
-"""The pages for every reader: any width, dark or light, by keys alone, without a token, while nobody answers."""
+"""Pages for all readers: any width, dark or light, keyboard only, without a token, without an answer."""
 
 import re
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ return [...document.querySelectorAll("main *")].filter((at) =>
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 820, 1400])
 @pytest.mark.parametrize("page", PAGES, ids=["ask", "jobs", "site", "status", "job", "http", "alerts"])
-def test_everybody_can_read_it(browser: Browser, served: Served, page: str, width: int, dark: bool) -> None:
+def test_page_passes_accessibility_checks(browser: Browser, served: Served, page: str, width: int, dark: bool) -> None:
     browser.open(f"{served.url}{page}", width, dark=dark)
     browser.until(lambda: browser.all(PAGES[page]))
     if page.startswith("?"):
@@ -70,7 +70,7 @@ def test_everybody_can_read_it(browser: Browser, served: Served, page: str, widt
     assert browser.barriers() == []
 
 
-def test_the_accessibility_check_finds_what_is_wrong(browser: Browser, served: Served) -> None:
+def test_accessibility_check_reports_barriers(browser: Browser, served: Served) -> None:
     browser.open(served.url)
     sites_shown(browser)
     browser.run(
@@ -85,7 +85,7 @@ def test_the_accessibility_check_finds_what_is_wrong(browser: Browser, served: S
         assert problem in found
 
 
-def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_path: Path) -> None:
+def test_page_without_token_shows_token_form(browser: Browser, served: Served, tmp_path: Path) -> None:
     with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_timeout_seconds=25.0)) as locked:
         browser.open(f"http://{locked.address}/?{urlencode(JOB)}")
         browser.until(lambda: browser.one("#token-value").is_displayed())
@@ -105,7 +105,7 @@ def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_
         assert browser.all(ROWS) == []
 
 
-def test_without_a_site_it_says_what_to_do(browser: Browser, deploy: Deploy, tmp_path: Path) -> None:
+def test_page_without_site_shows_ingest_hint(browser: Browser, deploy: Deploy, tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "serve", deploy().settings) as empty:
         until(lambda: readiness(empty)[0] == 200)
         browser.open(f"http://{empty.address}/?{urlencode(JOB)}")
@@ -114,7 +114,7 @@ def test_without_a_site_it_says_what_to_do(browser: Browser, deploy: Deploy, tmp
         assert browser.complaints() == []
 
 
-def test_a_worker_that_is_silent_is_told_of(browser: Browser, served: Served, tmp_path: Path) -> None:
+def test_page_without_worker_answer_shows_grid_estimate(browser: Browser, served: Served, tmp_path: Path) -> None:
     with ServeProcess(tmp_path, with_serve(served.here.settings, answer_timeout_seconds=5.0)) as impatient:
         browser.open(f"http://{impatient.address}/")
         sites_shown(browser)
@@ -125,12 +125,12 @@ def test_a_worker_that_is_silent_is_told_of(browser: Browser, served: Served, tm
             assert said.count("Grid estimate") == 1 and "sites: Grid estimate: no worker answered" in said
             browser.run("document.dispatchEvent(new Event('visibilitychange'))")
             browser.until(lambda: "No worker answers for alder." in browser.text(".one:nth-child(2) .body"))
-            assert len(browser.all(".one .facts")) == 4  # what was known before is still there
+            assert len(browser.all(".one .facts")) == 4  # earlier facts stay visible
 
 
 @contextmanager
 def killed(here: Deployment) -> Iterator[None]:
-    """Without the worker; it is started again for the next test."""
+    """Kill the worker; restart it for the next test."""
     here.worker.kill()
     try:
         yield

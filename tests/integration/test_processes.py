@@ -1,4 +1,4 @@
-"""One worker of two processes: they share the sites, one is killed, and nothing shows."""
+"""A worker of two processes that share the sites: after a kill of one, the outputs equal a replay."""
 
 import psutil
 import pytest
@@ -13,7 +13,7 @@ PARTITIONS = 6
 
 
 def members(worker: WorkerProcess) -> list[psutil.Process]:
-    """The processes of a worker."""
+    """Return the processes of a worker."""
     return [one for one in psutil.Process(worker.pid).children() if "streams.worker.process" in one.cmdline()]
 
 
@@ -45,7 +45,7 @@ def test_killed_process_restarts_with_records_of_a_replay(deploy: Deploy) -> Non
 
 
 def served(worker: WorkerProcess) -> dict[str, set[str]]:
-    """The sites that each process serves now, by its number."""
+    """Return the sites that each process serves now, by its number."""
     found: dict[str, set[str]] = {}
     for process, site in metrics(worker).get("queuecast_events_total", {}):
         found.setdefault(process, set()).add(site)

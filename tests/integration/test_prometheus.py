@@ -1,4 +1,4 @@
-"""What Prometheus shows is what the referee finds on the same jobs."""
+"""Prometheus' mean errors equal those of the referee on the same jobs."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ def mean(server: Prometheus, metric: str, method: str) -> float:
     return value(server, f"sum({metric}_sum{chosen}) / sum({metric}_count{chosen})")
 
 
-def test_the_mean_errors_are_the_referees(deploy: Deploy, prometheus: Prometheus, tmp_path: Path) -> None:
+def test_prometheus_mean_errors_equal_referee(deploy: Deploy, prometheus: Prometheus, tmp_path: Path) -> None:
     trace, predictions = made_trace(tmp_path / "made.swf", jobs=600), tmp_path / "predictions.ndjson"
     events = list(events_of(read_swf(trace), "made"))
     here = deploy()
@@ -52,6 +52,6 @@ def test_the_mean_errors_are_the_referees(deploy: Deploy, prometheus: Prometheus
     assert value(prometheus, 'sum(queuecast_wait_error_seconds_count{jobs="cancelled",method="zero"})') > 0
 
 
-def test_the_projects_rules_are_in_force_without_being_asked_for(prometheus: Prometheus) -> None:
+def test_prometheus_loads_project_rules_by_default(prometheus: Prometheus) -> None:
     groups = scraped.told(prometheus, "rules")["groups"]
     assert {Path(group["file"]).name for group in groups} == {file.name for file in RULES}

@@ -1,4 +1,4 @@
-"""Workers join and leave while twenty sites are fed; their states move with their partitions, and nothing shows."""
+"""Workers join and leave while twenty sites send events: states move, and the outputs equal a replay."""
 
 from collections import Counter
 from contextlib import ExitStack
@@ -22,10 +22,10 @@ PACE = 100
 
 
 def each_by_one(*workers: WorkerProcess) -> bool:
-    """Whether every worker serves sites, and every site is served by one of them alone."""
+    """Return True if each worker serves sites and exactly one worker serves each site."""
     try:
         served = [sites(worker) for worker in workers]
-    except OSError:  # a page was not shown in time
+    except OSError:  # a page timed out
         return False
     return all(served) and Counter(site for some in served for site in some) == Counter(SITES)
 
@@ -45,7 +45,7 @@ def test_rebalance_of_twenty_sites_loses_nothing(deploy: Deploy, tmp_path: Path)
             running.enter_context(third)
             until(lambda: each_by_one(first, second, third))
             second.stop()
-            assert holder_of(here.settings, "second") is None  # it left, and the others need not wait for its session
+            assert holder_of(here.settings, "second") is None  # it left, so others need not wait for its session
             until(lambda: each_by_one(first, third))
             third.kill()
             third.start()
@@ -61,6 +61,6 @@ def test_rebalance_of_twenty_sites_loses_nothing(deploy: Deploy, tmp_path: Path)
 
 
 def faults(*workers: WorkerProcess) -> list[str]:
-    """What each worker's log says around its first exception, of those that tell of one."""
+    """Return the log lines around the first exception of each worker that has one."""
     logs = [worker.log.read_text().partition("Traceback") for worker in workers]
     return [before[-1000:] + word + after[:4000] for before, word, after in logs if word]

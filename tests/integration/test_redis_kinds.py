@@ -1,4 +1,4 @@
-"""A worker whose Redis is a cluster of three nodes, or a primary that sentinels replace: real servers, on loopback."""
+"""A worker with a Redis Cluster of three nodes or with Sentinel: real servers on loopback."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
@@ -21,7 +21,7 @@ from tests.support.sentinels import SERVICE, Replicated, replicated
 
 SITES = ("alder", "birch", "cedar", "oak")
 SLOTS = 16_384
-AGAIN = "; retrying in "  # the worker logs it when Redis did not do what it was asked for
+AGAIN = "; retrying in "  # logged by the worker when a Redis command failed
 
 pytestmark = [pytest.mark.long, pytest.mark.stack]
 
@@ -33,7 +33,7 @@ def watched(tmp_path: Path) -> Iterator[Replicated]:
 
 
 class Valkey(Redis):
-    """The server of Valkey, of a package with its program."""
+    """The Valkey server from a package."""
 
     name = "Valkey"
 
@@ -57,14 +57,14 @@ def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[Redis
 
 
 def is_well(node: Redis) -> bool:
-    """Whether a node knows both others, and that all slots are served."""
+    """Return True if a node lists both others and all slots are served."""
     with redis.Redis.from_url(node.url) as client:
         info = client.execute_command("CLUSTER INFO")
     return bool((info["cluster_state"], info["cluster_known_nodes"]) == ("ok", "3"))
 
 
 def deployment(stack: LocalStack, url: str, directory: Path, client: Any) -> Deployment:
-    """With small checkpoints, so that each strike comes in the middle of one."""
+    """Deploy with small checkpoints, so that each fault interrupts one."""
     worker = {"checkpoint_events": 50, "checkpoint_seconds": 0.2, "session_timeout_seconds": 30.0}
     settings = settings_on(stack.kafka.bootstrap, url, worker, {"history": 150, "method": "qespera", "bounds": "qbets"})
     return Deployment(settings, directory, client)
@@ -75,7 +75,7 @@ Strike = AbstractContextManager[None]
 
 
 def equal_after(here: Deployment, strikes: Sequence[Strike]) -> None:
-    """What a worker says and stores equals the replay, though a part of the events is sent during each strike."""
+    """Check that outputs and state equal a replay, with part of the events sent during each fault."""
     events: list[AnyEvent] = interleaved(*(simulated(site, 250, seed) for seed, site in enumerate(SITES)))
     expected = here.expected(events)
     here.worker.start()
@@ -93,14 +93,14 @@ def equal_after(here: Deployment, strikes: Sequence[Strike]) -> None:
 
 
 def newest(here: Deployment) -> int:
-    """How many entries a site's history has had in Redis; 0: none yet, or no primary is there."""
-    with suppress(redis.ConnectionError):  # sentinels may call the new primary down for a moment
+    """Return the number of entries of a site's history in Redis; 0 without an entry or a primary."""
+    with suppress(redis.ConnectionError):  # sentinels may report the new primary as down for a moment
         return max((int(number) + 1 for number in here.redis.hkeys(history(here))), default=0)
     return 0
 
 
 def history(here: Deployment) -> str:
-    """The key of a site's history."""
+    """Return the key of a site's history."""
     return f"{here.settings.redis.prefix}:{{{SITES[0]}}}:history"
 
 
@@ -119,7 +119,7 @@ def test_sentinel_failover_during_checkpoints_loses_nothing(
 
         @contextmanager
         def coming_back() -> Iterator[None]:
-            watched.primary.start()  # and the sentinels make it a replica
+            watched.primary.start()  # the sentinels make it a replica
             yield
 
         equal_after(here, [failing_over(), coming_back()])
@@ -145,7 +145,7 @@ def test_cluster_node_loss_and_slot_move_lose_nothing(stack: LocalStack, nodes: 
             with moving(nodes, slot):
                 entries, waited = newest(here), here.log.count(AGAIN)
                 yield
-                # A transaction over keys in both places is waited for until the move is done.
+                # A transaction with keys on both nodes is retried until the move is done.
                 until(lambda: here.log.count(AGAIN) > waited or newest(here) > entries)
 
         equal_after(here, [restarting_its_node(), moving_it()])
@@ -156,7 +156,7 @@ def test_cluster_node_loss_and_slot_move_lose_nothing(stack: LocalStack, nodes: 
 
 @contextmanager
 def moving(nodes: list[Redis], slot: int) -> Iterator[None]:
-    """What is in a slot moves to another node, as by an operator's tool: half of it is there meanwhile."""
+    """Move a slot to another node, as by an operator's tool, with half of its keys moved at first."""
     owner = slot * 3 // SLOTS
     source, target = (redis.Redis.from_url(node.url) for node in (nodes[owner], nodes[(owner + 1) % 3]))
     with source, target:
@@ -186,5 +186,5 @@ def moving(nodes: list[Redis], slot: int) -> Iterator[None]:
         ("redis://:secret@a:1/0", "a:1"),
     ],
 )
-def test_where_redis_is_is_told_without_passwords(url: str, told: str) -> None:
+def test_redis_address_has_no_password(url: str, told: str) -> None:
     assert address_of(RedisSettings(url=url)) == told

@@ -1,4 +1,4 @@
-"""A Redis that answers and takes no writes: the worker says so, waits for it, and loses nothing."""
+"""Redis answers but rejects writes: the worker reports it, waits, and loses no record."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ def own_redis(require_stack: None, tmp_path: Path) -> Iterator[Redis]:
 
 
 @pytest.mark.parametrize("why", REFUSALS)
-def test_a_redis_that_refuses_writes_is_told_of_and_waited_for(deploy: Deploy, own_redis: Redis, why: str) -> None:
+def test_redis_rejecting_writes_is_reported_and_retried(deploy: Deploy, own_redis: Redis, why: str) -> None:
     refuse, take, message = REFUSALS[why]
     here, events = deploy(redis=own_redis.url), simulated(SITE, 150)
     expected = here.expected(events)

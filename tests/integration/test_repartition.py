@@ -1,4 +1,4 @@
-"""Partitions are added: workers stop and say what to do; sites that are moved go on as if nothing had happened."""
+"""Added partitions: workers stop with advice, and moved sites continue without a change of outputs."""
 
 import json
 from contextlib import closing
@@ -52,23 +52,23 @@ def here(deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dep
 
 
 def add_partitions(here: Deployment, *topics: str) -> None:
-    """As `kafka-topics.sh --alter --partitions` does."""
+    """Add partitions as `kafka-topics.sh --alter --partitions` does."""
     with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
         client.create_partitions(dict.fromkeys(topics, AFTER))
 
 
 def producer_of(settings: Settings) -> Any:
-    """A source that has started now, and so knows of all partitions."""
+    """Return a new producer, which uses all partitions."""
     return closing(KafkaProducer(**settings.kafka.client_options(), acks="all"))
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:
-    """How many predictions and outcomes the events lead to."""
+    """Return the number of predictions and outcomes of the events."""
     return sum(map(len, here.expected(events).values()))
 
 
 def nothing_is_lost_or_doubled(there: Deployment, events: list[AnyEvent]) -> None:
-    """All that was said, repeats to the byte aside, and all that is stored is what a replay says."""
+    """Check that distinct outputs and stored entries equal a replay."""
     there.read_all()
     said, expected = there.said(), there.expected(events)
     assert said.keys() == expected.keys()
@@ -101,7 +101,7 @@ def test_added_partitions_stop_workers_with_instructions(
     assert (found["state"], "repartition" in found["found"]) == ("fail", True)
 
 
-def test_sites_move_with_all_that_they_know(
+def test_repartition_moves_sites_with_full_state(
     here: Deployment,
     events: list[AnyEvent],
     tmp_path: Path,
@@ -114,12 +114,12 @@ def test_sites_move_with_all_that_they_know(
     here.await_outputs(count(here, first))
     here.stop()
     here.send(unread)
-    add_partitions(here, here.topics.events)  # by mistake, and a source goes on
+    add_partitions(here, here.topics.events)  # by mistake, while a source continues
     assert "repartition" in looked(capsys, 1)["topics"]["advice"]
     with producer_of(here.settings) as here.producer:
         here.send(later)
 
-    with monkeypatch.context() as patched:  # it is interrupted when the unread events have been sent once more
+    with monkeypatch.context() as patched:  # interrupted after it sent the unread events again
 
         def crash(*_: Any) -> None:
             raise KeyboardInterrupt
@@ -149,12 +149,12 @@ def test_sites_move_with_all_that_they_know(
     assert {letter.reason for letter in refused} == {"wrong_partition"}
     found = {(letter.topic, letter.partition, letter.offset) for letter in refused}
     assert len(found) == elsewhere
-    assert repartitioning.repartition(settings) == {}  # done again, it moves nothing
+    assert repartitioning.repartition(settings) == {}  # a repetition moves no site
     assert looked(capsys)["partitions"]["state"] == "ok"
 
 
 def sites_asked(settings: Settings) -> list[str]:
-    """The sites whose estimates a client finds, and whose workers answer."""
+    """Return the sites with estimates for a client and with answers of workers."""
 
     async def ask(client: Any) -> list[str]:
         answers = [await client.ask(SiteQuestion(id=new_id(), site=site)) for site in client.cache.sites]
@@ -164,7 +164,7 @@ def sites_asked(settings: Settings) -> list[str]:
     return found
 
 
-def test_a_source_that_still_sends_is_noticed(
+def test_repartition_detects_active_source(
     here: Deployment, events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     here.send(events[:100])

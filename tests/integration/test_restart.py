@@ -1,4 +1,4 @@
-"""A worker that is stopped, killed or joined by another goes on as if nothing had happened."""
+"""A worker that is stopped, killed or joined by another gives the same outputs."""
 
 from pathlib import Path
 
@@ -21,12 +21,12 @@ def events() -> list[AnyEvent]:
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:
-    """How many predictions and outcomes the events lead to."""
+    """Return the number of predictions and outcomes of the events."""
     return sum(map(len, here.expected(events).values()))
 
 
 def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent]) -> int:
-    """All that was said, repeats aside, and all that is stored is what a replay says; gives the number of repeats."""
+    """Check that distinct outputs and stored entries equal a replay; return the number of repeats."""
     said = here.said()
     assert {where: unique(values) for where, values in said.items()} == here.expected(events)
     for site in SITES:
@@ -35,12 +35,12 @@ def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent]) -> int:
 
 
 def stopped_in_time(here: Deployment) -> bool:
-    """Whether each stop had time for its last checkpoint; where the machine is too busy, events are repeated."""
+    """Return True if each stop completed its last checkpoint; on a busy machine, events are repeated."""
     return "no checkpoint within" not in here.log and "not stopped within" not in here.log
 
 
 @pytest.mark.long
-def test_a_stopped_worker_knows_its_sites_at_once_and_goes_on(deploy: Deploy, events: list[AnyEvent]) -> None:
+def test_restarted_worker_restores_sites_before_new_events(deploy: Deploy, events: list[AnyEvent]) -> None:
     here = deploy(history=80)
     first, second = parts(events, 2)
     here.send(first)
@@ -52,7 +52,7 @@ def test_a_stopped_worker_knows_its_sites_at_once_and_goes_on(deploy: Deploy, ev
     here.stop()
 
     here.worker.start()
-    # What a stop had no time to make durable is read again, so the sites may be there before all of their events.
+    # Events after the last checkpoint are read again, so sites may be present before all of their events.
     applied = {(site,): sum(event.site == site for event in first) for site in SITES}
     until(lambda: metrics(here.worker).get("queuecast_events_total") == applied)
     assert all(metrics(here.worker)["queuecast_history_jobs"][site,] > 0 for site in SITES)
@@ -71,7 +71,7 @@ def test_worker_killed_three_times_repeats_records_to_the_byte(deploy: Deploy, e
         here.worker.start()
         here.await_outputs(count(here, sent))
         if sent != events:
-            here.worker.kill()  # with what came since the last checkpoint not in any state yet
+            here.worker.kill()  # events since the last checkpoint are in no state yet
     here.stop()
     repeats = as_if_nothing_had_happened(here, events)
     assert repeats > 0
@@ -82,7 +82,7 @@ def test_worker_killed_three_times_repeats_records_to_the_byte(deploy: Deploy, e
 
 
 @pytest.mark.long
-def test_a_second_worker_takes_its_share_of_the_sites(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
+def test_second_worker_gets_share_of_sites(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
     here = deploy(history=80)
     first, second = parts(events, 2)
     here.worker.start()
@@ -99,7 +99,7 @@ def test_a_second_worker_takes_its_share_of_the_sites(deploy: Deploy, events: li
 
 
 @pytest.mark.long
-def test_empty_redis_resets_histories_and_predictions_say_so(deploy: Deploy) -> None:
+def test_empty_redis_resets_histories_and_degrades_predictions(deploy: Deploy) -> None:
     here, events = deploy(), simulated("alder", 250)
     first, second = parts(events, 2)
     here.send(first)

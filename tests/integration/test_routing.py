@@ -1,4 +1,4 @@
-"""Jobs are routed through a real Kafka as they are by engines in this process: the same job to the same site."""
+"""Jobs are routed through a real Kafka to the same sites as by engines in this process."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ POLICIES = {site.name: site.policy for site in SITES}
 
 
 class ThroughKafka:
-    """Tells a worker what happens at the sites, and asks it by topic where a job would wait least."""
+    """Send the sites' events to a worker, and query it for the site with the shortest wait."""
 
     def __init__(self, here: Deployment, client: QuestionClient, loop: asyncio.AbstractEventLoop) -> None:
         self._here = here
@@ -39,7 +39,7 @@ class ThroughKafka:
         self.asked = 0
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Send them on their way."""
+        """Send the events."""
         for event in events:
             if isinstance(event, Capacity):
                 self._cpus[event.site] = event.cpus
@@ -47,7 +47,7 @@ class ThroughKafka:
             self._here.producer.send(self._here.topics.events, key=event.site.encode(), value=value)
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """The one that says the least, once it knows what time it is."""
+        """Return the site with the shortest wait, after its clock has advanced."""
         self.observe([Capacity(site=site, time=job.submit, cpus=self._cpus[site]) for site in sites])
         self._here.producer.flush()
         waits = asyncio.run_coroutine_threadsafe(self._ask_all(job, sites), self._loop).result(timeout=300)
@@ -68,7 +68,7 @@ class ThroughKafka:
 
 @contextmanager
 def asking(here: Deployment) -> Iterator[ThroughKafka]:
-    """A client in a loop of its own."""
+    """A client in a separate event loop."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -88,7 +88,7 @@ def places(routed: RoutingResult) -> list[tuple[str, str]]:
     return [(placed.job.job, placed.site) for placed in routed.routed]
 
 
-def test_the_same_job_goes_to_the_same_site(deploy: Deploy) -> None:
+def test_routing_through_kafka_equals_routing_in_process(deploy: Deploy) -> None:
     settings = msgspec.structs.replace(WHAT_IF_SETTINGS, policy_by_site=POLICIES)
     changes = {
         "method": settings.method,

@@ -1,4 +1,4 @@
-"""The HTTP service as a process, before a real Kafka and a real worker."""
+"""The HTTP service as a process, with a real Kafka and a real worker."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ JOB = "cpus=8&walltime=1h"
 
 
 def get(serve: ServeProcess, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
-    """The status and the body, decoded where it is JSON."""
+    """Return the status and the body, decoded if it is JSON."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
@@ -42,13 +42,13 @@ def get(serve: ServeProcess, path: str, token: str | None = TOKEN) -> tuple[int,
 
 
 def served(given: Settings, seconds: float = 60.0) -> Settings:
-    """Settings of a service that asks for the token; `seconds` is its time limit for workers' answers."""
+    """Return settings of a service that requires the token; `seconds` limits workers' answers."""
     return msgspec.structs.replace(given, serve=ServeSettings(token=TOKEN, answer_timeout_seconds=seconds))
 
 
 @pytest.fixture(scope="module")
 def here(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A worker that has seen two sites' events."""
+    """A worker that has processed the events of two sites."""
     given = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=FRESH_ESTIMATES)
     with closing(Deployment(given, tmp_path_factory.mktemp("served") / "worker")) as deployment:
         deployment.worker.start()
@@ -59,7 +59,7 @@ def here(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def serve(here: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    """The service, which knows of both sites."""
+    """The service, with both sites."""
     with ServeProcess(tmp_path_factory.mktemp("serve"), served(here.settings)) as process:
         until(lambda: [site["site"] for site in sites(process)] == list(SITES))
         yield process
@@ -70,7 +70,7 @@ def sites(serve: ServeProcess) -> list[dict[str, Any]]:
     return list(said["sites"]) if status == 200 else []
 
 
-def test_what_it_says_is_what_the_workers_say(here: Deployment, serve: ServeProcess) -> None:
+def test_service_responses_equal_worker_answers(here: Deployment, serve: ServeProcess) -> None:
     engine = engine_after(two_sites(), "alder", here.settings.engine)
     status, said = get(serve, f"/v1/sites/alder/wait?{JOB}&user=u1")
     question = WaitQuestion(id=said["id"], site="alder", cpus=8, walltime=3600.0, user="u1")
@@ -84,7 +84,7 @@ def test_what_it_says_is_what_the_workers_say(here: Deployment, serve: ServeProc
     assert [one["site"] for one in get(serve, "/v1/status")[1]["sites"]] == list(SITES)
 
 
-def test_only_who_has_the_token_is_told(serve: ServeProcess) -> None:
+def test_service_requires_token_for_data(serve: ServeProcess) -> None:
     assert [get(serve, "/v1/sites", token)[0] for token in (None, "wrong horse", TOKEN)] == [401, 401, 200]
     for path in ("/", "/healthz", "/readyz", "/metrics", "/schema/openapi.json"):
         assert get(serve, path, None)[0] == 200
@@ -92,7 +92,7 @@ def test_only_who_has_the_token_is_told(serve: ServeProcess) -> None:
     assert 'path="/v1/sites",status_code="401"}' in get(serve, "/metrics", None)[1]
 
 
-def test_the_command_asks_it_too(serve: ServeProcess, tmp_path: Path) -> None:
+def test_query_command_uses_service_by_url(serve: ServeProcess, tmp_path: Path) -> None:
     url = f"http://{serve.address}"
     with Command(tmp_path, "ask", *JOB_OPTIONS, "--url", url, "--token", TOKEN) as told:
         assert told.ended() == 0
@@ -105,8 +105,8 @@ def test_the_command_asks_it_too(serve: ServeProcess, tmp_path: Path) -> None:
 JOB_OPTIONS = ("--cpus", "8", "--walltime", "1h")
 
 
-def test_it_is_as_its_document_says(serve: ServeProcess) -> None:
-    """Over the network, and with workers that answer: statuses, types and bodies are those of the document."""
+def test_service_conforms_to_openapi_document(serve: ServeProcess) -> None:
+    """Statuses, types and bodies equal the document, over the network and with real workers."""
     schema = schemathesis.openapi.from_url(f"http://{serve.address}/schema/openapi.json")
     ask_readable_constraints(schema)
     for operation in schema.get_all_operations():
@@ -126,7 +126,7 @@ def _check(operation: Any) -> None:
     "request_line",
     [f"GET /v1/rank?user={'u' * 100_000} HTTP/1.1", "GET /\x00 HTTP/1.1", "nonsense", "GET /v1/sites HTTP/1.1"],
 )
-def test_what_is_hardly_http_is_refused_and_harms_nobody(serve: ServeProcess, request_line: str) -> None:
+def test_invalid_http_request_gets_400_and_service_continues(serve: ServeProcess, request_line: str) -> None:
     host, _, port = serve.address.partition(":")
     with socket.create_connection((host, int(port)), timeout=60) as raw:
         raw.sendall(f"{request_line}\r\n\r\n".encode())
@@ -152,7 +152,7 @@ def test_serve_reports_and_survives_silent_workers_and_kafka(
         assert {one["site"]: one["source"] for one in ranking} == dict.fromkeys(SITES, "grid")
         assert get(serve, "/v1/sites/alder")[0] == 503
         assert get(serve, "/healthz")[0] == 200
-        with ServeProcess(tmp_path / "late", served(here.settings)) as late:  # which has never seen Kafka
+        with ServeProcess(tmp_path / "late", served(here.settings)) as late:  # which never reached Kafka
             assert get(late, "/v1/sites")[0] == 503
             stack.kafka.start()
             here.worker.start()
@@ -163,7 +163,7 @@ def test_serve_reports_and_survives_silent_workers_and_kafka(
         assert "Traceback" not in serve.log.read_text()
 
 
-def test_it_ends_in_good_order_and_logs_as_json(here: Deployment, tmp_path: Path) -> None:
+def test_service_stops_cleanly_and_logs_json(here: Deployment, tmp_path: Path) -> None:
     config, port = tmp_path / "serve.toml", str(free_port())
     config.write_text(as_toml(here.settings))
     environment = {
@@ -199,7 +199,7 @@ def test_serve_without_token_refuses_public_address(here: Deployment, tmp_path: 
     assert "token" in refused.err.lower()
 
 
-def test_half_open_requests_of_one_client_keep_nobody_out(serve: ServeProcess) -> None:
+def test_half_open_requests_of_one_client_block_no_other(serve: ServeProcess) -> None:
     host, _, port = serve.address.partition(":")
     with ExitStack() as opened:
         for _ in range(1001):

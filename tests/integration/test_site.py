@@ -1,4 +1,4 @@
-"""An operator looks at a site and mends it, on real servers, and a worker that is killed forgets none of it."""
+"""An operator inspects and repairs a site on real servers, and a killed worker keeps the changes."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tests.support.deployment import Deploy, simulated, until
 pytestmark = pytest.mark.long
 
 
-def test_a_site_is_looked_at_and_mended(
+def test_site_commands_show_and_repair_site(
     deploy: Deploy,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,

@@ -1,4 +1,4 @@
-"""A real Slurm, followed by the command line into a real Kafka and predicted by a real worker; and sources killed."""
+"""A real Slurm, followed into a real Kafka and predicted by a real worker, with kills of the source."""
 
 import os
 import random
@@ -39,13 +39,13 @@ def slurm() -> Iterator[RealSlurm]:
 
 
 def accounted(slurm: RealSlurm) -> list[JobRow]:
-    """Each attempt at each job, as sacct tells it in the end."""
+    """Return each attempt of each job, from the final output of sacct."""
     text = slurm.run("sacct", "--allusers", "--allocations", "--duplicates", "--parsable2", WHOLE)
     return list(read_sacct(text.splitlines(), lambda skipped: pytest.fail(str(skipped))))
 
 
 def a_day(slurm: RealSlurm) -> dict[str, str]:
-    """Jobs of all kinds: they wait, are held, suspended, requeued and cancelled; a node is drained."""
+    """Submit jobs that wait, are held, suspended, requeued and cancelled, and drain a node."""
     jobs = {"first": slurm.submit("--nodes=2", "--exclusive", "--time=1", sleep=6)}
     jobs["gpus"] = slurm.submit("--partition=gpu", "--gpus=2", "--nodelist=g1", "--time=1", sleep=8)
     slurm.until(lambda: slurm.states()[jobs["gpus"]] == "RUNNING")
@@ -55,7 +55,7 @@ def a_day(slurm: RealSlurm) -> dict[str, str]:
     jobs["held"] = slurm.submit("--hold", "--time=1", sleep=1)
     jobs["cancelled"] = slurm.submit("--nodes=2", "--exclusive", "--time=1", sleep=1)
     slurm.run("scontrol", "suspend", jobs["gpus"])
-    time.sleep(2.5)  # what polling must have seen has to last longer than a poll
+    time.sleep(2.5)  # each state must last longer than a poll to be observed
     slurm.run("scontrol", "resume", jobs["gpus"])
     slurm.run("scancel", jobs["cancelled"])
     slurm.run("scontrol", "release", jobs["held"])
@@ -69,7 +69,7 @@ def a_day(slurm: RealSlurm) -> dict[str, str]:
     return jobs
 
 
-def test_a_real_slurm_is_followed_and_predicted(slurm: RealSlurm, deploy: Deploy, tmp_path: Path) -> None:
+def test_slurm_source_events_agree_with_accounting(slurm: RealSlurm, deploy: Deploy, tmp_path: Path) -> None:
     here, port, log = deploy(), free_port(), tmp_path / "source.log"
     here.worker.start()
     often = [word for option in ("poll=1s", "accounting=5s", "machine=1s") for word in ("--set", option)]
@@ -95,7 +95,7 @@ def test_a_real_slurm_is_followed_and_predicted(slurm: RealSlurm, deploy: Deploy
 
 
 def check_times(rows: list[JobRow], said: list[Any]) -> None:
-    """The events have the times that the accounting has, of every attempt, and no others."""
+    """Check that the events of all attempts have exactly the times of the accounting."""
     submits = {(event.job, event.attempt): event.time for event in said if event.kind == "submit"}
     starts = {(event.job, event.attempt): event.time for event in said if event.kind == "start"}
     ends = {(event.job, event.attempt): event.time for event in said if event.kind in ("end", "requeue", "cancel")}
@@ -114,7 +114,7 @@ def check_times(rows: list[JobRow], said: list[Any]) -> None:
 
 
 def check_kinds(jobs: dict[str, str], said: list[Any]) -> None:
-    """What happened to each job was told."""
+    """Check the event kinds of each job."""
 
     def kinds(job: str) -> list[str]:
         return [event.kind for event in said if getattr(event, "job", None) == job]
@@ -147,14 +147,14 @@ def check_kinds(jobs: dict[str, str], said: list[Any]) -> None:
 
 
 def check_predictions(here: Deployment, rows: list[JobRow]) -> None:
-    """Each job had its prediction before it started, and Slurm's own estimates are scored beside."""
+    """Check that each job has a prediction before its start, and that Slurm's estimates are scored."""
     made = await_predictions(here, {row.array or row.job for row in rows})
     waited = 0
     for row in rows:
         if row.start is not None and row.restarts in (None, 0):
             first = made[row.array or row.job]
             assert first.at <= row.start
-            if row.start >= row.submit + 4:  # it queued for longer than a poll and a prediction take
+            if row.start >= row.submit + 4:  # it queued longer than a poll and a prediction take
                 assert first.sent < row.start + 1
                 waited += 1
     assert waited >= 4
@@ -164,7 +164,7 @@ def check_predictions(here: Deployment, rows: list[JobRow]) -> None:
 
 
 def ways() -> list[str]:
-    """How Slurm is looked at: by its commands, and by slurmrestd where that package is installed."""
+    """Return the ways to poll Slurm: its commands, and slurmrestd if that package is installed."""
     return ["squeue+sacct", *(["rest"] if shutil.which("slurmrestd", path=PATH) else [])]
 
 
@@ -172,7 +172,7 @@ LIMITS = {"GrpTRES": "cpu=64", "GrpJobs": "90", "MaxTRESPerUser": "cpu=60", "Max
 
 
 @pytest.mark.parametrize("way", ways())
-def test_a_resized_job_is_one_attempt_and_limits_are_read(
+def test_resized_slurm_job_is_one_attempt_and_limits_are_read(
     slurm: RealSlurm, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.run("sacctmgr", "--immediate", "modify", "qos", "normal", "set", *(f"{k}={v}" for k, v in LIMITS.items()))
@@ -197,7 +197,7 @@ def test_a_resized_job_is_one_attempt_and_limits_are_read(
     slurm.until(lambda: len([row for row in accounted(slurm) if row.job == job and row.end]) == 1)
     accounting = source.calls["sacct" if way != "rest" else "slurmdb jobs"]
     looked = accounting.count
-    slurm.until(lambda: told("never") or accounting.count >= looked + 2)  # it knows both rows, and tells nothing more
+    slurm.until(lambda: told("never") or accounting.count >= looked + 2)  # it read both rows and emits no further event
     kinds = [one.kind for one in said if getattr(one, "job", "") == job and one.kind != "expected_start"]
     assert kinds == ["submit", "start", "alter", "end"]
     assert [one.cpus for one in said if one.kind == "alter" and one.job == job] == [1]
@@ -207,7 +207,7 @@ def test_a_resized_job_is_one_attempt_and_limits_are_read(
 
 
 def history(count: int) -> list[MadeJob]:
-    """A long history, so that a source can be killed in the middle of it."""
+    """Return a long history, so that a source can be killed in the middle of it."""
     draw = random.Random(7)
     made = [MadeJob(number=n, submit=n * 3, start=n * 3 + draw.randrange(1, 200)) for n in range(1, count)]
     for job in made:
@@ -216,7 +216,7 @@ def history(count: int) -> list[MadeJob]:
 
 
 def recorded(directory: Path) -> str:
-    """Looks at the queue, as files."""
+    """Return a directory of recorded polls of the queue."""
     made = history(1500)
     (directory / "looks").mkdir()
     for number, at in enumerate(range(0, 5200, 20), 1):
@@ -226,7 +226,7 @@ def recorded(directory: Path) -> str:
 
 
 def in_topics(bootstrap: str) -> str:
-    """Records of jobcomp in two topics, without keys, some of them twice."""
+    """Send jobcomp records to two topics, without keys, some of them twice."""
     topics = [f"alder{os.getpid()}", f"alder{os.getpid()}-job-start"]
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1) for topic in topics])
@@ -243,7 +243,7 @@ def in_topics(bootstrap: str) -> str:
 
 
 def followed(source: SlurmSource) -> Iterator[AnyEvent]:
-    """All that there is of it now."""
+    """Return all events that the source has now."""
     for event, _ in source.events():
         if event is not None:
             yield event
@@ -270,7 +270,7 @@ def test_killed_source_loses_and_duplicates_nothing(
     values = [message.value for message in sent(here)]
     assert list(dict.fromkeys(values)) == list(dict.fromkeys(whole))
     before = len(values)
-    with following(words, environment, log):  # it has nothing more to say
+    with following(words, environment, log):  # it has no further event
         time.sleep(3)
     assert len(sent(here)) == before
     assert "Traceback" not in log.read_text()

@@ -1,4 +1,4 @@
-"""The line below `Submitted batch job`, by the cli_filter plugin of a real Slurm."""
+"""Line below `Submitted batch job`, printed by the cli_filter plugin of a real Slurm."""
 
 import subprocess
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def slurm() -> Iterator[Any]:
         yield found
 
 
-def test_sbatch_tells_when_the_job_starts(slurm: Any, tmp_path: Path) -> None:
+def test_sbatch_prints_expected_start_of_job(slurm: Any, tmp_path: Path) -> None:
     with Service().running() as service:
         text = SCRIPT.read_text(encoding="utf-8").replace("only_terminal = true", "only_terminal = false")
         (tmp_path / "cli_filter.lua").write_text(text.replace("http://127.0.0.1:6067", service.url))

@@ -27,7 +27,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSlurm]:
 
 
 class Followed:
-    """An engine that takes what a source says of a Slurm."""
+    """An engine that consumes the events of a Slurm source."""
 
     def __init__(self) -> None:
         self.engine = Engine(SITE, EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend"))
@@ -35,8 +35,8 @@ class Followed:
         self._steps = self._source.events()
 
     def poll(self) -> None:
-        """Take what is said until the machine, and then the queue, have been polled as a whole."""
-        for call, calls in (("scontrol", 2 * 3), ("squeue", 2)):  # of which the first may have begun before
+        """Consume events until the machine and then the queue have been polled completely."""
+        for call, calls in (("scontrol", 2 * 3), ("squeue", 2)):  # the first poll may have started before
             wanted = self._count(call) + calls
             while self._count(call) < wanted:
                 event, _ = next(self._steps)
@@ -60,7 +60,7 @@ class Followed:
         return expected
 
     def until(self, slurm: RealSlurm, true: Callable[[], object]) -> None:
-        """Poll until something is known."""
+        """Poll until the condition is true."""
 
         def known() -> object:
             self.poll()

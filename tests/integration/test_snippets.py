@@ -1,4 +1,4 @@
-"""The documentation's examples run as they stand, after `queuecast up`, without settings that are named."""
+"""The documentation's examples run unchanged after `queuecast up`, without a settings file."""
 
 import json
 import os
@@ -24,7 +24,7 @@ USUAL_SERVICE = "http://127.0.0.1:6067"
 
 
 class Shell:
-    """A user's directory, where `queuecast up` runs; the page's port alone is another than the documentation's."""
+    """A user's directory with a running `queuecast up`; only the page's port differs from the documentation."""
 
     def __init__(self, tmp: Path) -> None:
         self._tmp = tmp
@@ -45,7 +45,7 @@ class Shell:
         self.service = service_url(load_settings(tmp / "data" / "queuecast.toml", {}).serve)
 
     def run(self, *command: str) -> subprocess.Popen[str]:
-        """Start a command; what it says to stderr goes to a file."""
+        """Start a command with its stderr in a file."""
         with (self._tmp / "stderr").open("ab") as errors:
             pipes = {"stdout": subprocess.PIPE, "stderr": errors, "stdin": subprocess.DEVNULL}
             started = subprocess.Popen(
@@ -56,11 +56,11 @@ class Shell:
 
     @property
     def errors(self) -> str:
-        """What commands have said to stderr so far."""
+        """Return the stderr of all commands up to now."""
         return (self._tmp / "stderr").read_text()
 
     def close(self) -> None:
-        """End everything."""
+        """Stop all processes."""
         for started in self._running:
             if started.poll() is None:
                 os.killpg(started.pid, signal.SIGKILL)
@@ -76,13 +76,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 
 def first_line(started: subprocess.Popen[str]) -> str:
-    """The first line of a program; empty where it ends without one."""
+    """Return the first line of a program; empty if it ends without one."""
     assert started.stdout is not None
     return started.stdout.readline()
 
 
 def run_line(shell: Shell, line: str) -> None:
-    """Run a line of a shell as a user does: leave what goes on, and try again where nothing is known yet."""
+    """Run a shell line as a user does: interrupt endless commands, and repeat it while there is no data."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         started = shell.run("sh", "-c", line.replace(USUAL_SERVICE, shell.service))
@@ -99,7 +99,7 @@ def run_line(shell: Shell, line: str) -> None:
 
 
 def run_program(shell: Shell, text: str) -> None:
-    """Run a program until it ends, or has said something where it goes on for ever."""
+    """Run a program until it ends, or until its first output if it never ends."""
     started = shell.run(sys.executable, "-c", text)
     if "for message in consumer" in text and "consumer_timeout_ms" not in text:
         said = first_line(started)
@@ -114,7 +114,7 @@ SNIPPETS = snippets()
 @pytest.mark.parametrize(
     "snippet", SNIPPETS, ids=[f"{number}, of {one.document}" for number, one in enumerate(SNIPPETS)]
 )
-def test_it_runs_as_it_stands(shell: Shell, snippet: Snippet) -> None:
+def test_documented_snippet_runs_unchanged(shell: Shell, snippet: Snippet) -> None:
     if snippet.language == "python":
         run_program(shell, snippet.text)
     else:

@@ -1,11 +1,11 @@
-"""A long load on a Redis that is killed and loses its last second: nothing is lost or learnt twice, memory stays flat.
+"""Long load on a Redis that is killed and loses its last second: no event is lost or repeated, memory is stable.
 
-500 users, an executable for each job, a fifth of the jobs sent once more when thousands have left since. The whole of
-it, of at least as many events as the histories need to fill up:
+500 users, an executable for each job, a fifth of the jobs sent again after thousands of others. The full load,
+with enough events to fill the histories:
 
     TESTS_SOAK_EVENTS=1000000 pytest tests/integration/test_soak.py
 
-`tests/benchmarks/test_soak.py` is the same without Kafka and Faust.
+`tests/benchmarks/test_soak.py` runs the same load without Kafka and Faust.
 """
 
 import os
@@ -54,7 +54,7 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
         yield server
 
 
-def test_a_soak_with_a_redis_that_loses_its_last_second(deploy: Deploy, redis: Redis) -> None:
+def test_soak_with_redis_losing_last_second_loses_no_event(deploy: Deploy, redis: Redis) -> None:
     engine = {"history": 6000} if LONG else {"history": 600}
     often = {"checkpoint_events": 1000, "checkpoint_seconds": 2.0} if LONG else {}
     here = deploy(redis=redis.url, worker=often, **engine)
@@ -79,7 +79,7 @@ def test_a_soak_with_a_redis_that_loses_its_last_second(deploy: Deploy, redis: R
         sizes.append((process.memory_info().rss / 1e6, here.redis.info("memory")["used_memory"] / 1e6))
     took = time.monotonic() - begun
     told = metrics(here.worker)
-    here.worker.kill()  # who comes back finds all that its states count
+    here.worker.kill()  # the restarted worker finds all entries counted by its states
     here.worker.start()
     until(lambda: len(metrics(here.worker)["queuecast_events_total"]) == len(SITES))
     here.worker.stop()
@@ -96,19 +96,19 @@ def test_a_soak_with_a_redis_that_loses_its_last_second(deploy: Deploy, redis: R
 
 
 def await_read(here: Deployment, number: int) -> None:
-    """Wait until the worker has read so many messages."""
+    """Wait until the worker has read this number of messages."""
     until(lambda: metrics(here.worker)["queuecast_messages_read_total"].get((), 0.0) >= number, 2 * BLOCK / SLOWEST)
 
 
 def is_flat(sizes: list[float]) -> bool:
-    """Whether the size has not moved since the histories were full; true where they never were."""
+    """Return True if the size is stable since the histories were full, or if they never were."""
     full = sizes[WARM_UP // BLOCK :]
     level = median(full[: max(len(full) // 10, 1)]) if full else 0.0
     return all((1 - FLAT) * level <= size <= (1 + FLAT) * level for size in full)
 
 
 def said(here: Deployment) -> set[int]:
-    """The predictions and outcomes, as hashes, read batch by batch, for there may be a million."""
+    """Return the hashes of predictions and outcomes, read in batches, as there may be a million."""
     topics = (here.topics.predictions, here.topics.outcomes)
     places = [TopicPartition(topic, part) for topic in topics for part in range(PARTITIONS)]
     found = set[int]()
@@ -122,5 +122,5 @@ def said(here: Deployment) -> set[int]:
 
 
 def tenths(sizes: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The sizes at the end of each tenth of the load."""
+    """Return the sizes at the end of each tenth of the load."""
     return [sizes[max(len(sizes) * tenth // 10 - 1, 0)] for tenth in range(1, 11)]

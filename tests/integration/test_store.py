@@ -1,4 +1,4 @@
-"""The store of histories on a real Redis: what is written is read back as it was, once, and nothing else is touched."""
+"""Store of histories on a real Redis: entries round-trip once, and other keys are unchanged."""
 
 import asyncio
 import uuid
@@ -30,7 +30,7 @@ SETTINGS = EngineSettings(method="median", shadows=(), history=50)
 
 
 class Store:
-    """A store under a prefix of its own, each call from beginning to end, and what is in Redis because of it."""
+    """A store with a separate prefix: run single calls, and dump its Redis entries."""
 
     def __init__(self, url: str) -> None:
         self.settings = RedisSettings(url=url, prefix=f"t{uuid.uuid4().hex[:8]}")
@@ -55,7 +55,7 @@ class Store:
         self.do(lambda store: store.trim(engine.site, engine.context.history.oldest, changes), engine.site)
 
     def load(self, site: str, saved: SavedState) -> HistoryEntries:
-        """What a state counts; the rest is deleted."""
+        """Return the entries counted by a state; the rest is deleted."""
 
         async def load(store: SiteStore) -> HistoryEntries:
             stored = await store.read(site)
@@ -66,7 +66,7 @@ class Store:
         return self.do(load, site)
 
     def dump(self, pattern: str = "*") -> dict[bytes, Any]:
-        """Everything under the prefix but what says who may write."""
+        """Return all entries under the prefix except the claims."""
         keys = self.redis.scan_iter(f"{self.settings.prefix}:{pattern}", count=1000)
         keys = [key for key in keys if not key.endswith(b":info")]
         read = {b"hash": self.redis.hgetall, b"set": self.redis.smembers}
@@ -95,7 +95,7 @@ def test_long_change_is_written_in_several_transactions(store: Store) -> None:
 
     found, writes = store.do(write_and_forget)
     assert sorted(found.runs, key=lambda run: run.number) == runs
-    assert writes == [3, 3 + 5 + 1]  # to delete runs takes two commands each, and then their categories go
+    assert writes == [3, 3 + 5 + 1]  # deletion takes two commands per run, then the categories are deleted
     assert store.dump() == {}
 
 
@@ -153,7 +153,7 @@ def test_process_stalled_while_encoding_writes_nothing(store: Store) -> None:
     assert not store.dump()
 
 
-def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> None:
+def test_store_deletes_entries_after_the_stored_state(store: Store) -> None:
     engine, (first, second) = Engine("alder", SETTINGS), parts(simulated("alder", 300), 2)
     for event in first:
         engine.apply(event)
@@ -164,7 +164,7 @@ def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> 
     for event in second:
         engine.apply(event)
     _, later = engine.checkpoint()
-    store.write("alder", later)  # and dies before the state is stored
+    store.write("alder", later)  # crash before the state is stored
     stored = store.load("alder", read_saved(state))
     assert comparable(stored) == comparable(known)
     left = store.dump()
@@ -172,17 +172,17 @@ def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> 
     assert {name: entries for name, entries in left.items() if name not in categories} == {
         name: entries for name, entries in before.items() if name not in categories
     }
-    store.load("alder", read_saved(state))  # by then those without entries are known
+    store.load("alder", read_saved(state))  # now the empty categories are found
     assert store.dump() == before
 
 
 def comparable(stored: HistoryEntries) -> tuple[list[tuple[object, ...]], list[Run]]:
-    """Rows and runs in order, as what can be compared: arrays can't."""
+    """Return rows and runs in order, in comparable form without arrays."""
     found = [(row.number, row.wait_s, row.features.tobytes()) for row in stored.started]
     return sorted(found), sorted(stored.runs, key=lambda run: run.number)
 
 
-def test_what_the_state_before_needs_stays_until_it_is_trimmed(store: Store) -> None:
+def test_store_keeps_entries_of_previous_state_until_trim(store: Store) -> None:
     engine = Engine("alder", SETTINGS)
     first, second = parts(simulated("alder", 300), 2)
     for event in first:
@@ -202,7 +202,7 @@ def test_what_the_state_before_needs_stays_until_it_is_trimmed(store: Store) -> 
 HOSTILE = ("a", "a:history", "a}", "{a}", "*", "a:runs:site", "ä\n\x00", "%41", "a b", "🌲" * 64)
 
 
-def test_no_name_reaches_into_another_site(store: Store) -> None:
+def test_store_separates_sites_with_special_names(store: Store) -> None:
     for site in HOSTILE:
         job = Job(id="1", attempt=0, submit=0.0, user=site, queue="a:b", executable="x}", cpus=2)
         new, _ = RunHistory(Closest.templates).learn(job, 10.0)
@@ -238,9 +238,9 @@ def test_unusable_redis_error_hides_the_password(require_stack: None, tmp_path: 
             assert "sesame" not in told
 
 
-def test_a_category_whose_runs_have_all_left_leaves_the_set_too(store: Store) -> None:
+def test_store_deletes_category_without_runs(store: Store) -> None:
     history = RunHistory(Closest.templates, breadth=20)
-    for number in range(200):  # each with an executable of its own
+    for number in range(200):  # each with a different executable
         job = Job(id=str(number), attempt=0, submit=0.0, user="ada", executable=f"job_{number}.sh", cpus=2)
         new, gone = history.learn(job, 10.0)
         changes = Changes(runs=new, forgotten_runs=gone)
@@ -303,14 +303,14 @@ def test_key_of_wrong_type_is_renamed_and_counts_as_lost(store: Store, name: str
     assert store.redis.get(f"{key}:aside") == b"what?" or name == "history"
 
 
-def test_what_is_read_of_another_type_counts_as_lost(store: Store) -> None:
+def test_store_entry_of_wrong_type_counts_as_lost(store: Store) -> None:
     store.write("alder", Changes(rows={"blend": [Row(0, b"a")]}, oldest={"blend": 0}))
     store.redis.set(f"{store.settings.prefix}:{{alder}}:history", "what?")
     assert store.do(lambda own: own.read("alder")).started == []
     assert store.do(lambda own: own.begin("alder")) == 1
 
 
-def test_only_the_latest_owner_changes_the_crash_mark(store: Store) -> None:
+def test_crash_mark_is_changed_only_by_latest_owner(store: Store) -> None:
     async def marks(own: SiteStore) -> list[bytes | None]:
         found = []
         await own.take_mark(3, "zombie", b"first")
@@ -328,7 +328,7 @@ def test_only_the_latest_owner_changes_the_crash_mark(store: Store) -> None:
     assert store.do(marks) == [b"second", b"fourth", None]
 
 
-def test_a_crash_mark_that_redis_lost_is_written_again(store: Store) -> None:
+def test_crash_mark_lost_by_redis_is_written_again(store: Store) -> None:
     async def marks(own: SiteStore) -> bytes | None:
         await own.take_mark(3, "worker", b"first")
         store.redis.delete(f"{store.settings.prefix}:crashes:3")

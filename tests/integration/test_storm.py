@@ -1,6 +1,6 @@
-"""A worker joins or leaves every three seconds while Redis is slow: nothing of it shows in the end.
+"""A worker joins or leaves every three seconds while Redis is slow: the outputs equal a replay.
 
-Five minutes of it: `TESTS_STORM_SECONDS=300 pytest -m long tests/integration/test_storm.py`.
+Run it for five minutes: `TESTS_STORM_SECONDS=300 pytest -m long tests/integration/test_storm.py`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Models that are trained in the background count from the same event on, wherever a worker dies."""
+"""Models trained in the background take effect at the same event, for any crash of a worker."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ ENGINE = {"method": "trained", "shadows": (), "bounds": "", "what_if_method": "t
 
 
 def before_it_waits(engine: Engine, events: list[AnyEvent]) -> int:
-    """How many records events lead to before the next training that they begin is waited for."""
+    """Return the number of records of the events before the next training is awaited."""
     method = engine.methods.counting
     assert isinstance(method, trained.Trained)
     begin, records = method.notes.count, 0
@@ -42,7 +42,7 @@ def count(here: Deployment, events: list[AnyEvent]) -> int:
 
 
 def swaps(events: list[AnyEvent], settings: EngineSettings) -> list[int]:
-    """The numbers of the events from which on the default predicts by another model."""
+    """Return the numbers of the events at which the default method changes its model."""
     engine, model, found = Engine(SITE, settings), None, []
     for number, event in enumerate(events):
         engine.apply(event)
@@ -63,7 +63,7 @@ def test_default_method_equals_replay_with_any_model(deploy: Deploy) -> None:
     expected, stored = here.expected(events), here.expected_in_redis(events, SITE)
     sent: list[AnyEvent] = []
     here.worker.start()
-    for end in (first - 10, second + 40, len(events)):  # the first model is being trained, the second one counts
+    for end in (first - 10, second + 40, len(events)):  # the first model is in training, the second one is in use
         here.send(events[len(sent) : end])
         sent = events[:end]
         here.await_outputs(count(here, sent))
@@ -95,13 +95,13 @@ def test_worker_killed_during_training_equals_replay(
     gate = tmp_path / "gate"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"), prepend=os.pathsep)
     monkeypatch.setenv(trained.GATE, str(gate))
-    gate.touch()  # a worker warms up with trainings, too
+    gate.touch()  # the warm-up of a worker also trains
     here.worker.start()
     for part, outputs, all_of_it in ((first, waits, settled), (second, waits_again, count(here, events))):
         gate.unlink()
         here.send(part)
         here.await_outputs(outputs)
-        here.worker.kill()  # while a training is under way, and an event waits for it
+        here.worker.kill()  # during a training for which an event waits
         gate.touch()
         here.worker.start()
         here.await_outputs(all_of_it)

@@ -1,4 +1,4 @@
-"""The stack that stays, as a process: what it says, what it keeps, what it starts again."""
+"""`queuecast up` as a process: its messages, its stored data, and its restarts of servers."""
 
 import json
 import signal
@@ -28,7 +28,7 @@ START = Start(site="a", time=1060.0, job="1")
 
 
 class Stack(Command):
-    """`queuecast up` over a directory."""
+    """A `queuecast up` with a data directory."""
 
     def __init__(self, tmp: Path, *arguments: str) -> None:
         ports = () if "--kafka-port" in arguments else ports_of(tmp)
@@ -38,7 +38,7 @@ class Stack(Command):
 
     @property
     def settings(self) -> Settings:
-        """Those that it says to use."""
+        """Return the settings that it prints."""
         assert f"export QUEUECAST_CONFIG={self.config}\n" in self.out
         return load_settings(self.config, {})
 
@@ -50,7 +50,7 @@ class Stack(Command):
         producer.close()
 
     def watched(self, count: int) -> list[dict[str, Any]]:
-        """The first records of the topics, once there are so many."""
+        """Return the first records of the topics, after `count` have arrived."""
         command = ["--config", str(self.config), "watch", "--outcomes", "--from-beginning", "--json", "--count"]
         done = subprocess.run(
             [sys.executable, "-m", "queuecast", *command, str(count)],
@@ -61,18 +61,18 @@ class Stack(Command):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def found(self) -> str:
-        """Where a command finds the servers that is not told where they are."""
+        """Return the output of `credentials` without settings."""
         command = Command(self.tmp.parent, "credentials", XDG_STATE_HOME=str(self.tmp.parent / "state"))
         assert command.process.wait(PATIENCE_S) == 0, command.err
         return command.out
 
     def where(self, name: str) -> str:
-        """What it says where something is."""
+        """Return the printed address of a server."""
         return next(line.removeprefix(f"  {name}").strip() for line in self.out.splitlines() if f"  {name}  " in line)
 
 
 def ports_of(tmp: Path) -> list[str]:
-    """Ports of a test's own, the same at each start: others on this machine may take the usual ones meanwhile."""
+    """Return fixed ports of this test: other programs on this machine may use the default ports."""
     noted = tmp / "ports"
     if not noted.exists():
         noted.write_text(" ".join(f"--{name}-port {free_port()}" for name in ("kafka", "redis", "serve")))
@@ -141,9 +141,7 @@ def test_dead_worker_is_restarted_and_seen_by_prometheus(up: Callable[..., Stack
 
 
 @pytest.mark.parametrize(("option", "name"), [("--kafka-port", "Kafka"), ("--serve-port", "serve")])
-def test_a_busy_port_is_said_in_one_line_before_anything_starts(
-    up: Callable[..., Stack], option: str, name: str
-) -> None:
+def test_up_with_busy_port_fails_in_one_line_before_start(up: Callable[..., Stack], option: str, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         stack = up(option, str(port))
@@ -154,7 +152,7 @@ def test_a_busy_port_is_said_in_one_line_before_anything_starts(
     assert "Traceback" not in stack.err
 
 
-def test_a_directory_in_use_is_said_in_one_line(up: Callable[..., Stack]) -> None:
+def test_up_with_directory_in_use_fails_in_one_line(up: Callable[..., Stack]) -> None:
     stack = up()
     stack.until("Ctrl-C stops it.")
     second = up()

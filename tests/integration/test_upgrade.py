@@ -1,4 +1,4 @@
-"""What another version stored: its states are not read."""
+"""States stored by another version are not read."""
 
 import zlib
 from contextlib import suppress
@@ -15,14 +15,14 @@ from tests.support.deployment import PARTITIONS, Deploy, until
 
 
 @pytest.mark.long
-def test_a_state_of_another_version_is_left_alone_and_named(deploy: Deploy) -> None:
+def test_worker_ends_at_state_of_other_version(deploy: Deploy) -> None:
     here = deploy()
     partition = partition_of("alder", PARTITIONS)
     later = msgspec.msgpack.encode({"v": STATE_VERSION + 1, "something": "else"})
     head = StoredState(HEAD_VERSION, partition, 7, zlib.compress(later), tail=zlib.compress(b""))
     here.producer.send(here.topics.state, key=b"alder", value=encode_stored(head), partition=partition)
     here.producer.flush(timeout=30)
-    with suppress(StackError):  # it may end before or after it is seen to run
+    with suppress(StackError):  # it may end before or after its start is detected
         here.worker.start()
     until(lambda: not here.worker.running)
     assert f"state has version {STATE_VERSION + 1}, of another queuecast release" in here.log

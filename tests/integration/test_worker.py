@@ -1,4 +1,4 @@
-"""A worker on real servers: what it says is what a replay in this process says."""
+"""A worker on real servers: its outputs equal a replay in this process."""
 
 import json
 import random
@@ -55,7 +55,7 @@ def test_each_method_in_the_stream_equals_replay_after_a_crash(deploy: Deploy) -
     events = interleaved(simulated("alder", 120, 1), simulated("birch", 120, 2))
     expected = here.expected(events)
     said = {json.loads(line)["method"] for line in expected[here.topics.predictions, "alder"]}
-    assert said == {*METHODS, *RUN_METHODS} - {DEFAULT_RUN}  # whose run times all of them carry
+    assert said == {*METHODS, *RUN_METHODS} - {DEFAULT_RUN}  # all predictions have its run times
     here.worker.start()
     first, second = parts(events, 2)
     here.send(first)
@@ -73,8 +73,8 @@ def test_each_method_in_the_stream_equals_replay_after_a_crash(deploy: Deploy) -
 
 
 @pytest.mark.long
-def test_a_stream_with_faults_in_it_is_taken_in_stride(deploy: Deploy) -> None:
-    """Events that are late, doubled or out of order, and messages that are none: the worker says what a replay says."""
+def test_worker_with_faulty_stream_equals_replay(deploy: Deploy) -> None:
+    """Late, repeated or reordered events and invalid messages: the outputs equal a replay."""
     here, alder = deploy(), disturbed(simulated("alder", 200))
     bad: list[tuple[bytes | None, bytes | None, str]] = [
         (b"alder", None, "empty"),
@@ -115,7 +115,7 @@ def test_a_stream_with_faults_in_it_is_taken_in_stride(deploy: Deploy) -> None:
 
 
 def disturbed(events: list[AnyEvent]) -> list[AnyEvent]:
-    """Events of which some come twice, some late, and some with a time that can't be."""
+    """Return events, some repeated, some late, and some with an impossible time."""
     dice = random.Random(7)
     late = [(place + dice.choice((0,) * 8 + (3, 300)), event) for place, event in enumerate(events)]
     twice = [(place + dice.choice((1, 50)), event) for place, event in late if dice.random() < 0.1]
@@ -137,7 +137,7 @@ def disturbed(events: list[AnyEvent]) -> list[AnyEvent]:
         ({"QUEUECAST_WORKER_WEB_PORT": "{busy}"}, "web port {busy} of 127.0.0.1: Address already in use; "),
     ],
 )
-def test_what_is_not_there_at_the_start_is_said_in_a_line(
+def test_worker_start_error_is_printed_in_one_line(
     deploy: Deploy, tmp_path: Path, environment: dict[str, str], said: str
 ) -> None:
     settings = deploy().settings
