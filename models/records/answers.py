@@ -306,7 +306,8 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     message size. `unknown_fields` counts ignored event fields by name since the worker started. `operations` are the
     latest operator commands. `partitions` is absent where the site has none. `answers` is the accuracy of estimates
     made at other times than submission, `recent` that of predictions in the last one to two weeks, and `while_waiting`
-    that of the estimates in force at fixed ages. `worker` is absent where it was not requested.
+    that of the estimates in force at fixed ages. `features` is the rank correlation of each feature with the waits of
+    started jobs, 0 to 1, the largest first. `worker` is absent where it was not requested.
     """
 
     cpus: int
@@ -329,6 +330,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     answers: list[AnswerAccuracy] = []
     recent: MethodAccuracy | msgspec.UnsetType = msgspec.UNSET
     while_waiting: list[WaitingAgeAccuracy] = []
+    features: dict[str, float] = {}
     trends: SiteTrends | msgspec.UnsetType = msgspec.UNSET
     worker: WorkerState | msgspec.UnsetType = msgspec.UNSET
 

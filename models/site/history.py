@@ -123,6 +123,16 @@ class History:
         """Waits in seconds, float64[len], in ring order."""
         return self.window.targets
 
+    def correlations(self) -> dict[str, float]:
+        """Return the absolute rank correlation of each feature with the wait, rounded, the largest first.
+
+        Empty until two jobs have started.
+        """
+        if len(self) < 2:
+            return {}
+        found = zip(FEATURES, self.window.weights.round(3).tolist(), strict=True)
+        return dict(sorted(found, key=lambda one: -one[1]))
+
     def restore(self, rows: list[StartedJob], count: int, first: int = 0, size: int | None = None) -> None:
         """Restore the last rows, in any order, of a history of `count` jobs.
 

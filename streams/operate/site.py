@@ -7,6 +7,7 @@ control this.
 
 import getpass
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 from kafka import KafkaProducer
@@ -18,6 +19,8 @@ from streams.broker.topics import events_topic_of
 from streams.client.blocking import Client
 from streams.settings import Settings
 from streams.text.terminal import moment
+
+MAX_FEATURES = 4  # maximum number of features in the description of a site
 
 
 def operator(settings: Settings) -> str:
@@ -62,6 +65,9 @@ def lines(found: SiteAnswer) -> Iterator[str]:
         free = f"{one.free_cpus} of {one.cpus} CPUs{gpus} free"
         yield f"{name}: {one.queued_jobs} queued, {one.running_jobs} running, {free}"
     yield f"history: {found.history_jobs} jobs; method {found.method}"
+    if found.features:
+        listed = ", ".join(f"{name} {weight:.2f}" for name, weight in islice(found.features.items(), MAX_FEATURES))
+        yield f"waits correlate with: {listed}"
     yield f"last event: {moment(found.as_of) if found.as_of else 'none'}; {found.lag_messages} unread, " + (
         f"{duration(found.lag_s)} behind"
     )

@@ -321,5 +321,6 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         answers=_acted(engine),
         recent=recent(engine),
         while_waiting=while_waiting(engine),
+        features=context.history.correlations(),
         trends=engine.trends.kept if question.trends else msgspec.UNSET,
     )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from models.engine.saved_state import decode_array, encode_array
-from models.site.history import COUNT, LATEST_JOBS, History, StartedJob
+from models.site.history import COUNT, FEATURES, LATEST_JOBS, History, StartedJob
 from models.site.job import Job
 
 
@@ -33,6 +33,14 @@ def assert_identical(one: History, other: History) -> None:
     assert one.window.weights.tobytes() == other.window.weights.tobytes()
     assert one.window.minimum.tobytes() == other.window.minimum.tobytes()
     assert one.window.maximum.tobytes() == other.window.maximum.tobytes()
+
+
+def test_correlations_have_the_window_weights_in_descending_order() -> None:
+    history, _ = filled(50, 80)
+    found = history.correlations()
+    assert set(found) == set(FEATURES)
+    assert list(found.values()) == sorted(history.window.weights.round(3).tolist(), reverse=True)
+    assert filled(50, 1)[0].correlations() == {}
 
 
 COUNTS = [0, 1, 6, 7, 8, 13, 14, 15, 30, 100]

@@ -7,6 +7,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import DoneOperation, SiteAnswer, SiteQuestion
 from streams.operate.checks import MAX_LISTED, changes, fields, freshness
+from streams.operate.site import lines
 
 
 def told(site: str, stale: str | None = None, **unknown: int) -> SiteAnswer:
@@ -41,3 +42,10 @@ def test_doctor_reports_operator_changes() -> None:
     found = changes([msgspec.structs.replace(told("alder"), operations=[done])])
     assert found.found == "2001-09-09 01:46:40 UTC alder: job 4, queued, is forgotten, by ada lost"
     assert changes([told("alder")]).found == "none"
+
+
+def test_site_description_names_the_strongest_features() -> None:
+    site = msgspec.structs.replace(told("alder"), features={f"f{place}": 0.9 - place / 10 for place in range(6)})
+    (line,) = (line for line in lines(site) if line.startswith("waits"))
+    assert line == "waits correlate with: f0 0.90, f1 0.80, f2 0.70, f3 0.60"
+    assert not any(line.startswith("waits") for line in lines(told("alder")))
