@@ -1,4 +1,4 @@
-"""What a release and the forge's forms name is there."""
+"""Workflows, forms and versions of a release are consistent with the repository."""
 
 import re
 from pathlib import Path
@@ -18,21 +18,21 @@ def _read(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("path", sorted((FORGE / "workflows").iterdir()), ids=lambda path: path.stem)
-def test_a_workflow_runs_what_the_makefile_has(path: Path) -> None:
+def test_workflow_runs_existing_make_targets(path: Path) -> None:
     steps = [step for job in _read(path)["jobs"].values() for step in job["steps"]]
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = [target for step in steps for target in re.findall(r"(?:^|; )make ([a-z-]+)", step.get("run", ""))]
     assert set(named) <= targets and (named or ".ci/run" in str(steps))
 
 
-def test_every_supported_python_is_tried() -> None:
+def test_check_workflow_runs_all_supported_pythons() -> None:
     tried = _read(FORGE / "workflows" / "check.yml")["jobs"]["check"]["strategy"]["matrix"]["python"]
     assert all(SpecifierSet(PROJECT["requires-python"]).contains(version) for version in tried)
     assert tried == [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
 
 
 @pytest.mark.parametrize("path", sorted((FORGE / "ISSUE_TEMPLATE").glob("*[!g].yml")), ids=lambda path: path.stem)
-def test_a_form_asks_for_what_it_needs(path: Path) -> None:
+def test_issue_form_has_required_fields(path: Path) -> None:
     form = _read(path)
     ids = [field["id"] for field in form["body"]]
     assert form["name"] and form["description"] and len(set(ids)) == len(ids)

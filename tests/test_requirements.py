@@ -1,4 +1,4 @@
-"""What is installed is what was tested: requirements/ holds all that pyproject.toml asks for."""
+"""The lock files in requirements/ pin all requirements of pyproject.toml."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ EXTRAS = {"serve": ("serve",), "local": ("serve", "local"), "dev": ("serve", "lo
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_every_requirement_is_pinned_within_its_range(extra: str) -> None:
+def test_requirements_are_pinned_within_their_range(extra: str) -> None:
     text = (ROOT / "requirements" / f"{extra}.txt").read_text(encoding="utf-8")
     pinned: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE):
@@ -29,7 +29,7 @@ def test_every_requirement_is_pinned_within_its_range(extra: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["build", *EXTRAS])
-def test_every_pin_has_hashes_and_no_address(name: str) -> None:
+def test_pinned_requirements_have_hashes_and_no_url(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     assert "://" not in text
     assert all("--hash=sha256:" in entry for entry in re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:])

@@ -1,4 +1,4 @@
-"""What README and the tutorial show is what a run gives."""
+"""Samples in README and the tutorial equal the output of a run."""
 
 import pytest
 
@@ -7,6 +7,6 @@ from tests.samples import each
 
 @pytest.mark.trace
 @pytest.mark.long
-def test_samples_are_what_a_run_gives() -> None:
+def test_documented_samples_equal_output_of_run() -> None:
     for document, text, wanted in each():
         assert text == wanted, f"{document.name}: `python -m tests.samples` writes it anew"

@@ -36,7 +36,7 @@ def run_of(waits_s: list[float], **estimates: list[float | None]) -> Run:
     return Run(WORKLOAD, jobs, 0)
 
 
-def test_pending_starts_reads_times_and_missing_ones() -> None:
+def test_pending_starts_reads_present_and_missing_times() -> None:
     text = "7|1970-01-01T00:02:00|PENDING|Resources\n8|N/A|PENDING|AssocMaxJobsLimit, with | in it\n"
     assert pending_starts(text) == {"7": (120.0, "Resources"), "8": (None, "AssocMaxJobsLimit, with | in it")}
     assert pending_starts("") == {}
@@ -64,13 +64,13 @@ def test_compress_scales_runs_and_rounds_limits_up() -> None:
     assert made.cpus >= 4 and made.cpus % NODES == 0
 
 
-def test_from_trace_takes_the_middle(tmp_path: Path) -> None:
+def test_workload_from_trace_has_middle_jobs(tmp_path: Path) -> None:
     path = tmp_path / "small.swf"
     path.write_text("".join(swf_line(number, submit=60 * number, run=600) for number in range(1, 12)))
     assert [job.name for job in from_trace(path, 3, 1.0).jobs] == ["5", "6", "7"]
 
 
-def test_from_generator_makes_jobs_that_fit() -> None:
+def test_workload_from_generator_has_jobs_within_machine() -> None:
     made = from_generator(50, 2.0)
     assert len(made.jobs) == 50
     assert max(job.cpus for job in made.jobs) <= made.cpus
@@ -102,7 +102,7 @@ def test_predictions_are_available_when_received() -> None:
     assert made == [(103.0, "1", None), (121.0, "2", 10.0)]
 
 
-def test_in_force_is_the_last_one_by_an_age() -> None:
+def test_scored_job_estimate_in_force_is_latest_by_age() -> None:
     job = ScoredJob(job="1", submit=100.0, wait_s=90.0)
     job.estimates["squeue"] = [Estimate(102.0, None), Estimate(107.0, 50.0), Estimate(140.0, 80.0)]
     assert job.first("squeue") == 50.0
@@ -133,7 +133,7 @@ def test_score_counts_no_estimate_as_the_recent_median() -> None:
     assert scores["test-only"].x2 == 1.0 and scores["zero"].x2 == 0.0
 
 
-def test_while_waiting_scores_those_that_still_wait() -> None:
+def test_while_waiting_scores_only_pending_jobs() -> None:
     count = 100
     run = run_of([40.0, 400.0] * (count // 2), squeue=[100.0] * count, blend=[400.0] * count)
     ages = while_waiting(run)

@@ -1,6 +1,6 @@
-"""A backlog that came while no worker ran is worked off in as little memory as a small one, and the lag tells of it.
+"""A worker processes a large backlog in as little memory as a small one, and the lag falls.
 
-A bigger one: `TESTS_BURST_EVENTS=1000000 pytest -s -m benchmark tests/benchmarks/test_burst.py`.
+A larger backlog: `TESTS_BURST_EVENTS=1000000 pytest -s -m benchmark tests/benchmarks/test_burst.py`.
 """
 
 import os
@@ -30,7 +30,7 @@ def test_burst_is_worked_off_in_little_memory(deploy: Callable[..., Deployment])
     here = deploy(history=6000, worker={"checkpoint_events": 1000})
     events = brief_jobs()
     here.send(islice(events, 2 * SMALL_BACKLOG))
-    work_off(here, 2 * SMALL_BACKLOG)  # so that what the engines keep is there before
+    work_off(here, 2 * SMALL_BACKLOG)  # so that the engines' memory is allocated before
     here.send(islice(events, SMALL_BACKLOG))
     small, _ = work_off(here, SMALL_BACKLOG)
     here.send(islice(events, EVENTS))
@@ -45,7 +45,7 @@ def test_burst_is_worked_off_in_little_memory(deploy: Callable[..., Deployment])
 
 
 def brief_jobs() -> Iterator[AnyEvent]:
-    """Jobs that are withdrawn a second after their submit: what is known of a site soon grows no more."""
+    """Yield jobs that are cancelled a second after their submit: a site's state soon stops growing."""
     for number in count():
         site, job, time_s = SITES[number % len(SITES)], str(number), float(number)
         yield Submit(site=site, time=time_s, job=job, user=f"u{number % 50}", queue="batch", cpus=8, walltime=3600.0)
@@ -53,7 +53,7 @@ def brief_jobs() -> Iterator[AnyEvent]:
 
 
 def work_off(here: Deployment, events: int) -> tuple[float, list[float]]:
-    """Start the worker before so many events, and stop it after them: its peak of memory in MB, and the lag falling."""
+    """Run the worker for these events; return its peak memory (MB) and the lags."""
     worker, peak, lags, read = here.worker, 0.0, list[float](), 0.0
     worker.start()
     process, deadline = psutil.Process(worker.pid), time.monotonic() + 60 + events / MIN_EVENTS_PER_S
@@ -62,7 +62,7 @@ def work_off(here: Deployment, events: int) -> tuple[float, list[float]]:
         told = metrics(worker)
         read, lag = told["queuecast_messages_read_total"][()], told["queuecast_consumer_lag_messages"]
         peak = max(peak, process.memory_info().rss / 1e6)
-        if len(lag) == PARTITIONS:  # it tells of a partition once something of it has been read
+        if len(lag) == PARTITIONS:  # a partition has a lag after its first message
             lags.append(sum(lag.values()))
         time.sleep(0.05)
     here.worker.stop()

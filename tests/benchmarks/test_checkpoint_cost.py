@@ -1,4 +1,4 @@
-"""What a checkpoint costs at few and at many live jobs: time of the event loop, and bytes to the changelog."""
+"""Cost of a checkpoint with few and many live jobs: event loop time, and bytes to the changelog."""
 
 import zlib
 from time import perf_counter
@@ -33,7 +33,7 @@ def submit(job: str, number: int, time: float) -> Submit:
 
 
 def events(engine: Engine, begin: int) -> None:
-    """Jobs come behind those that queue, and of these the first start and end."""
+    """Submit new jobs, and start and end the first queued ones."""
     time = 1e6 + 10.0 * begin
     for number in range(begin, begin + EVENTS // 3):
         engine.apply(submit(f"new{number}", number, time))
@@ -43,7 +43,7 @@ def events(engine: Engine, begin: int) -> None:
 
 
 def size(log: JobLog, engine: Engine) -> tuple[float, int]:
-    """Seconds between two events that a checkpoint takes, and bytes that it writes."""
+    """Return the time of a checkpoint between two events (s), and its bytes."""
     before = perf_counter()
     cut, jobs = log.cut(engine)
     seconds = perf_counter() - before
@@ -51,7 +51,7 @@ def size(log: JobLog, engine: Engine) -> tuple[float, int]:
     return seconds, sum(len(zlib.compress(part, 1)) for part in parts)
 
 
-def test_a_checkpoint_costs_the_same_however_many_jobs_are_live() -> None:
+def test_checkpoint_cost_is_independent_of_live_jobs() -> None:
     spent, written = {}, {}
     print()
     for queued in (FEW, SOME, MANY):
@@ -71,7 +71,7 @@ def test_a_checkpoint_costs_the_same_however_many_jobs_are_live() -> None:
 
 
 @pytest.mark.parametrize("queued", [MANY])
-def test_a_large_site_is_read_back(queued: int) -> None:
+def test_large_site_restore_time_is_printed(queued: int) -> None:
     engine, log, table = site_with(queued), JobLog("s"), dict[bytes, bytes]()
     before = perf_counter()
     log.fill(engine)

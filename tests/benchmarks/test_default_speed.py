@@ -1,4 +1,4 @@
-"""A submission with the default settings: 6000 jobs in the history, 500 running and 500 queued."""
+"""CPU time of a submit event with the default settings: 6000 jobs in the history, 500 running, 500 queued."""
 
 import random
 import time
@@ -15,13 +15,13 @@ CPUS = 8 * LIVE
 
 
 def job(dice: random.Random, name: str, at: float) -> Submit:
-    """A job of one of 80 users and three queues."""
+    """Return a job of one of 80 users and three queues."""
     cpus, walltime = 2 ** dice.randrange(7), dice.choice((600.0, 3600.0, 14_400.0, 86_400.0))
     return submit(name, at, cpus=cpus, walltime=walltime, user=f"u{dice.randrange(80)}", queue=dice.choice("abc"))
 
 
 def history(dice: random.Random) -> list[AnyEvent]:
-    """Jobs that have ended, by time."""
+    """Return the events of ended jobs, by time."""
     events: list[AnyEvent] = [capacity(CPUS)]
     for number in range(HISTORY):
         at, name = 60.0 * number, f"h{number}"
@@ -30,8 +30,8 @@ def history(dice: random.Random) -> list[AnyEvent]:
     return sorted(events, key=lambda event: event.time)
 
 
-def test_a_submission_with_the_default_settings() -> None:
-    """Percentiles of its CPU time, in milliseconds; the trainings run in another process."""
+def test_default_submit_event_cpu_time_is_printed() -> None:
+    """Print percentiles of its CPU time (ms); trainings run in another process."""
     dice, engine = random.Random(1), Engine("s", EngineSettings())
     for event in history(dice):
         engine.apply(event)

@@ -1,8 +1,8 @@
-"""A worker whose site has ever more jobs in the queue: how late predictions are, what is stored, how soon it is back.
+"""A worker with a growing queue at a site: latency of predictions, bytes stored, and time to recover.
 
-Each depth has a site of its own. While 50 jobs a second are submitted there, the page of the site is asked for every
-20 seconds, and five what-ifs a second. Then the worker is killed and started again. The deepest queue by default has
-100,000 jobs; the environment names others. A million takes half an hour and 5 GB:
+Each depth has a separate site with 50 submits a second, a request for its page every 20 seconds, and five what-if
+queries a second. Then the worker is killed and restarted. The deepest queue has 100,000 jobs by default; the
+environment sets others. A million takes half an hour and 5 GB:
 
     TESTS_DEPTHS=1000000 .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_depth.py
 """
@@ -41,7 +41,7 @@ RUNNING = 200
 
 
 class Depth(msgspec.Struct):
-    """What was measured at a depth: milliseconds, megabytes a second, seconds."""
+    """Measurements at a depth: milliseconds, megabytes per second, seconds."""
 
     p50: float
     p99: float
@@ -53,7 +53,7 @@ class Depth(msgspec.Struct):
 
 
 def filling(site: str, queued: int) -> Iterator[AnyEvent]:
-    """A full machine, and jobs that wait for it."""
+    """Yield the events of a full machine and of queued jobs."""
     yield Capacity(site=site, time=BEGIN, cpus=1000)
     for number in range(RUNNING):
         name, at = f"r{number}", BEGIN + number
@@ -69,7 +69,7 @@ def one_more(site: str, name: str, at: float) -> Submit:
 
 
 class Arrivals:
-    """When the first prediction of each job was here, by its name (Unix seconds)."""
+    """Return the time of each job's first prediction (Unix seconds), by job."""
 
     def __init__(self, here: Deployment) -> None:
         self.at: dict[str, float] = {}
@@ -96,7 +96,7 @@ class Arrivals:
 
 
 def asked(address: str, path: str) -> int:
-    """The status of an answer; 0 where there is none."""
+    """Return the status of a response, or 0 without one."""
     host, _, port = address.partition(":")
     with closing(http.client.HTTPConnection(host, int(port), timeout=30)) as connection, suppress(OSError):
         connection.request("GET", path)
@@ -107,7 +107,7 @@ def asked(address: str, path: str) -> int:
 
 
 def every(seconds: float, do: Callable[[int], object]) -> AbstractContextManager[None]:
-    """Have this done meanwhile, over and over, so long from one beginning to the next if it can be."""
+    """Run a function repeatedly in the background, with this interval between starts (s)."""
 
     def run(stop: threading.Event) -> None:
         number, begin = 0, time.monotonic()
@@ -119,7 +119,7 @@ def every(seconds: float, do: Callable[[int], object]) -> AbstractContextManager
 
 
 def measured(here: Deployment, serve: ServeProcess, queued: int) -> Depth:
-    """Fill a site, and measure it."""
+    """Fill a site and measure it."""
     site, statuses, stalls = f"depth-{queued}", list[int](), list[float]()
     here.send(filling(site, queued))
     events = 1 + 2 * RUNNING + queued
@@ -171,7 +171,7 @@ def _written(here: Deployment) -> int:
 
 
 def _killed(here: Deployment, site: str, arrivals: Arrivals, at: float) -> float:
-    """Kill the worker and start it again; gives how long it was until the next prediction of the site."""
+    """Kill and restart the worker; return the time until the next prediction of the site (s)."""
     killed = time.time()
     here.worker.kill()
     here.send([one_more(site, "after", at)])
@@ -180,7 +180,7 @@ def _killed(here: Deployment, site: str, arrivals: Arrivals, at: float) -> float
     return arrivals.at["after"] - killed
 
 
-def test_a_deep_queue_makes_no_prediction_late(deploy: Deploy, tmp_path: Path) -> None:
+def test_deep_queue_keeps_prediction_latency(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy(history=6000)
     with here.worker, ServeProcess(tmp_path / "serve", here.settings) as serve:
         found = {queued: measured(here, serve, queued) for queued in DEPTHS}

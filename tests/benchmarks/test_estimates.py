@@ -1,4 +1,4 @@
-"""What grid estimates cost the events: the worker's rate with them and without, the same events, turn by turn."""
+"""Cost of grid estimates: event rate of a worker with and without them, in turns on the same events."""
 
 from models.records import AnyEvent, Capacity, Submit
 from tests.benchmarks.test_worker_speed import JOBS, SITES, Outputs
@@ -13,17 +13,17 @@ OFTEN = {"refresh_seconds": 1.0, "min_change": 0.0}
 
 
 def rate(here: Deployment, events: list[AnyEvent]) -> float:
-    """Events a second, from the first record to the last."""
+    """Return the events per second, from the first record to the last."""
     here.send(events)
     here.worker.start()
     outputs = Outputs(here, here.topics.predictions, here.topics.outcomes)
-    left = sum(not isinstance(event, (Capacity, Submit)) for event in events)  # of each one outcome follows
+    left = sum(not isinstance(event, (Capacity, Submit)) for event in events)  # each has one outcome
     outputs.await_count(left, here.topics.outcomes)
     here.worker.kill()
     return len(events) / outputs.seconds
 
 
-def test_events_a_second_with_estimates_beside_those_without(deploy: Deploy) -> None:
+def test_event_rate_with_estimates_is_near_rate_without(deploy: Deploy) -> None:
     events = interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
     rates: dict[str, list[float]] = {"without": [], "with": []}
     records = 0

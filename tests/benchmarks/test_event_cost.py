@@ -1,4 +1,4 @@
-"""What an event and a question cost with the default settings, however many jobs are queued.
+"""Cost of an event and a question with the default settings, by number of queued jobs.
 
 `TESTS_DEPTHS` are the numbers of queued jobs, 100 1000 10000 100000 by default.
 """
@@ -47,14 +47,14 @@ FEW = {"0.1": 1.0, "0.5": 100.0, "0.9": 10_000.0, "0.95": 30_000.0}
 
 
 def submitted(name: str, time: float, number: int) -> Submit:
-    """A job of one of 50 users and two queues."""
+    """Return a job of one of 50 users and two queues."""
     cpus, walltime = 1 + number % 64, 600.0 * (1 + number % 20)
     queue = "ab"[number % 2]
     return Submit(site="s", time=time, job=name, user=f"u{number % 50}", cpus=cpus, walltime=walltime, queue=queue)
 
 
 def engine_with(queued: int) -> Engine:
-    """A site with so many queued jobs; all but the last of a deep queue were told the same, lest it takes an hour."""
+    """Return a site with queued jobs; to save time, most jobs of a deep queue get the same estimate."""
     engine = Engine("s", EngineSettings())
     engine.apply(Capacity(site="s", time=0.0, cpus=CPUS))
     for number in range(RUNNING):
@@ -78,7 +78,7 @@ def engine_with(queued: int) -> Engine:
 
 
 class Costs:
-    """Milliseconds of CPU time, by what they were spent on."""
+    """CPU time (ms) by kind of work."""
 
     def __init__(self) -> None:
         self.spent: dict[str, list[float]] = {}
@@ -93,7 +93,7 @@ class Costs:
 
 
 def events(turn: int, now: float) -> dict[str, AnyEvent]:
-    """One of each kind."""
+    """Return one event of each kind."""
     name = f"p{turn}"
     return {
         "submit": submitted(name, now, turn),
@@ -108,7 +108,7 @@ def events(turn: int, now: float) -> dict[str, AnyEvent]:
 
 
 def questions(queued: int) -> dict[str, AnyQuestion]:
-    """One of each kind."""
+    """Return one question of each kind."""
     request = WaitQuestion(id="1", site="s", cpus=8, walltime=3600.0, user="u1", queue="a")
     return {
         "what-if": request,

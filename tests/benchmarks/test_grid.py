@@ -1,13 +1,13 @@
-"""A grid of many sites on several workers: how fast, how late, how large, and how soon back after a kill.
+"""A grid of many sites on several workers: event rate, latency, memory, and time to recover after a kill.
 
 Its size is 500 sites on as many workers as this machine has CPUs. A smaller one, by the environment:
 
     TESTS_GRID_SITES=40 TESTS_GRID_WORKERS=2 TESTS_GRID_JOBS=100 \\
         .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_grid.py
 
-First each site's `JOBS` come as fast as the workers take them; that is the rate, and fills the memory. Then events come
-at the pace of 10,000 jobs a day and site, during which a worker is killed and comes back: from that are the latency,
-and what is written a day.
+First, each site's `JOBS` arrive as fast as the workers read them, which gives the rate and fills the memory. Then
+events arrive at the pace of 10,000 jobs a day and site, while a worker is killed and restarted, which gives the latency
+and the bytes written a day.
 """
 
 import os
@@ -52,7 +52,7 @@ KINDS = 10
 
 
 def grid_events() -> tuple[list[AnyEvent], Iterator[AnyEvent]]:
-    """The sites' events by time: those of the first part, and those that come behind them."""
+    """Return the sites' events by time: those of the first part, and the later ones."""
     kinds = [simulated(f"kind-{seed}", 2 * JOBS, seed) for seed in range(min(KINDS, SITES))]
     sites = [
         [msgspec.structs.replace(event, site=f"site-{number:03d}") for event in kinds[number % len(kinds)]]
@@ -63,7 +63,7 @@ def grid_events() -> tuple[list[AnyEvent], Iterator[AnyEvent]]:
 
 
 def bytes_on_topics(here: Deployment) -> dict[str, int]:
-    """The bytes of each of the deployment's topics, on the broker's disk."""
+    """Return the bytes of the deployment's topics on the broker's disk."""
     prefix = here.settings.kafka.prefix
     client = KafkaAdminClient(**here.settings.kafka.client_options())
     try:
@@ -81,7 +81,7 @@ def bytes_on_topics(here: Deployment) -> dict[str, int]:
 
 
 def redis_bytes(here: Deployment) -> int:
-    """What the deployment's keys take in Redis' memory, each counted whole."""
+    """Return the Redis memory of all keys of the deployment (bytes)."""
     keys = here.redis.scan_iter(f"{here.settings.redis.prefix}:*", count=10_000)
     pipe = here.redis.pipeline(transaction=False)
     for key in keys:
@@ -90,13 +90,13 @@ def redis_bytes(here: Deployment) -> int:
 
 
 def resident_bytes(worker: WorkerProcess) -> int:
-    """The memory of a worker's process and of those that it trains in."""
+    """Return the memory of a worker's process and its training processes (bytes)."""
     process = psutil.Process(worker.pid)
     return sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
 
 
 def first_predictions(here: Deployment) -> dict[tuple[str, str], float]:
-    """When each job's first prediction came to the broker (Unix seconds)."""
+    """Return the broker's time of each job's first prediction (Unix seconds)."""
     here.read_all()
     found: dict[tuple[str, str], float] = {}
     for message in here.messages[here.topics.predictions]:
@@ -106,7 +106,7 @@ def first_predictions(here: Deployment) -> dict[tuple[str, str], float]:
 
 
 def paced(here: Deployment, events: Iterator[AnyEvent]) -> dict[tuple[str, str], float]:
-    """Send events for `PACED_S` at the grid's pace; gives when each job was submitted (Unix seconds)."""
+    """Send events for `PACED_S` at the grid's pace; return the submit time of each job (Unix seconds)."""
     pace, begin, sent = SITES * EVENTS_A_DAY / DAY_S, time.monotonic(), {}
     for number, event in enumerate(islice(events, int(PACED_S * pace))):
         time.sleep(max(begin + number / pace - time.monotonic(), 0.0))
@@ -119,12 +119,12 @@ def paced(here: Deployment, events: Iterator[AnyEvent]) -> dict[tuple[str, str],
 
 
 def late_ms(sent: dict[tuple[str, str], float], predicted: dict[tuple[str, str], float]) -> tuple[float, float]:
-    """The median and the 99th percentile of the time from submission to prediction, in milliseconds."""
+    """Return the median and the 99th percentile of the time from submission to prediction (ms)."""
     cuts = quantiles([1000 * (predicted[job] - at) for job, at in sent.items() if job in predicted], n=100)
     return cuts[49], cuts[98]
 
 
-def test_a_grid_of_sites_on_several_workers(deploy: Deploy, tmp_path: Path) -> None:
+def test_grid_of_sites_recovers_in_time_after_worker_kill(deploy: Deploy, tmp_path: Path) -> None:
     worker = {"checkpoint_events": 1000, "checkpoint_seconds": 2.0}
     here = deploy(partitions=max(12, 4 * WORKERS), history=6000, worker=worker)
     first, behind = grid_events()
@@ -153,7 +153,7 @@ def test_a_grid_of_sites_on_several_workers(deploy: Deploy, tmp_path: Path) -> N
 
 
 def await_all(here: Deployment, crew: list[WorkerProcess], events: int) -> float:
-    """Wait until the workers have read all events; gives how many a second they did."""
+    """Wait until the workers have read all events; return the events per second."""
     done, begun = 0.0, None
     while done < events:
         done = sum(sum(metrics(one)["queuecast_messages_read_total"].values()) for one in crew)
@@ -165,7 +165,7 @@ def await_all(here: Deployment, crew: list[WorkerProcess], events: int) -> float
 
 
 def killed_and_back(here: Deployment, victim: WorkerProcess, behind: Iterator[AnyEvent]) -> float:
-    """Kill a worker while events come, and start it again; gives for how long its sites had no predictions (s)."""
+    """Kill and restart a worker while events arrive; return the time without predictions of its sites (s)."""
     own = {site for (site,) in metrics(victim)["queuecast_events_total"]}
     with here.fed((event for event in behind if event.site in own), SITES * EVENTS_A_DAY / DAY_S):
         time.sleep(2.0)

@@ -1,6 +1,6 @@
-"""How fast a site's history is read, sent and taken in, by CPU time, and how much of that the engine has.
+"""CPU time to read, send and process a site's history, and the engine's part of it.
 
-`TESTS_HISTORY_JOBS` is the number of jobs that a worker takes in, of KTH; `TESTS_LOG_JOBS` that of a dump of sacct.
+`TESTS_HISTORY_JOBS` is the number of KTH jobs for a worker; `TESTS_LOG_JOBS` that of a dump of sacct.
 """
 
 import os
@@ -34,7 +34,7 @@ LONG = int(os.environ.get("TESTS_LOG_JOBS", "200000"))
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What sacct prints of a long history."""
+    """Write the output of sacct for a long history."""
     path = tmp_path_factory.mktemp("long") / "sacct.txt"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(test_long_log, "JOBS", LONG)
@@ -43,7 +43,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def alone(events: list[AnyEvent]) -> float:
-    """Seconds of CPU time that an engine takes."""
+    """Return the CPU time of an engine (s)."""
     engine, began = Engine("alder"), time.process_time()
     for number, event in enumerate(events):
         engine.apply(event)
@@ -53,7 +53,7 @@ def alone(events: list[AnyEvent]) -> float:
 
 
 @pytest.mark.parametrize("predicted", [0, 6000])
-def test_a_worker_takes_in_a_history(deploy: Deploy, predicted: int) -> None:
+def test_worker_history_throughput_is_printed(deploy: Deploy, predicted: int) -> None:
     trace = read_swf(trace_path("KTH")).first(JOBS)
     steps = list(marked(map(OutgoingEvent, events_of(trace, "alder")), predicted))
     here = deploy()
@@ -75,7 +75,7 @@ def test_a_worker_takes_in_a_history(deploy: Deploy, predicted: int) -> None:
 
 
 def read(path: Path, wanted: Memory) -> tuple[int, float]:
-    """How many events of a dump are to be sent, and how many jobs a second of CPU time are read for that."""
+    """Return the number of events of a dump to send, and the jobs read per second of CPU time."""
     began = time.process_time()
     with ExitStack() as stack:
         past = OpenHistory(stack, [path], "alder", Settings(), None, None, refuse, (), wanted)
@@ -83,14 +83,14 @@ def read(path: Path, wanted: Memory) -> tuple[int, float]:
     return events, LONG / (time.process_time() - began)
 
 
-def test_of_a_long_dump_the_last_jobs_are_read(dump: Path) -> None:
+def test_last_jobs_of_long_dump_are_read_faster_than_all(dump: Path) -> None:
     most = needed(EngineSettings(), "alder")
     (few, fast), (all_, slow) = (read(dump, wanted) for wanted in (most, most._replace(seen=None)))
     print(f"\n{LONG:,} jobs: {few:,} events at {fast:,.0f} jobs a second; all {all_:,} at {slow:,.0f}")
     assert fast > 2.5 * slow
 
 
-def test_a_long_dump_from_its_file_to_the_site(deploy: Deploy, dump: Path) -> None:
+def test_long_dump_throughput_from_file_to_site_is_printed(deploy: Deploy, dump: Path) -> None:
     here = deploy()
     here.worker.start()
     until(partial(ready, here.worker))

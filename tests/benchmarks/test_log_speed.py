@@ -1,4 +1,4 @@
-"""How fast logs become events: a ratio to the least that one can do with their lines, measured side by side."""
+"""Speed of decoding logs to events, as a ratio to splitting their lines, measured side by side."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,7 @@ def lsf_accounted(number: int) -> str:
 
 
 def sacct_row(number: int) -> str:
-    """The columns of a file without a header."""
+    """Return the columns of a row, without a header."""
     day, tres = "2024-05-01T", "billing=16,cpu=16,gres/gpu=2,mem=64G,node=1"
     times = f"{day}10:{number // 60 % 60:02}:{number % 60:02}|{day}10:00:00|{day}12:00:00|{day}13:00:00|01:00:00"
     return (
@@ -69,7 +69,7 @@ def flux_job(number: int) -> str:
     ],
 )
 def test_logs_are_read_fast(name: str, job: Callable[[int], str], most: float, tmp_path: Path) -> None:
-    """4 to 20 µs a line; the bound is on the ratio to `line.split()`."""
+    """The bound is on the ratio to `line.split()`."""
     path = tmp_path / "log"
     path.write_text("".join(job(number) for number in range(1, JOBS + 1)))
     bare, read, lines = [], [], 0

@@ -1,6 +1,6 @@
-"""A log of a million jobs: how much memory reading and replaying it takes, and how soon there is a first answer.
+"""A log of a million jobs: memory for reading and replaying, and time to the first result.
 
-`TESTS_LOG_JOBS` is the number of jobs. `made` writes each format's file, a machine that is always nearly full.
+`TESTS_LOG_JOBS` is the number of jobs. `made` writes a file of each format, of a machine that is always nearly full.
 """
 
 import heapq
@@ -28,7 +28,7 @@ COLUMNS = "JobID|Cluster|Partition|User|Submit|Eligible|Start|End|State|Timelimi
 
 
 def jobs(seed: int = 3) -> Iterator[tuple[int, int, int, int, int, int, int]]:
-    """Number, submit, wait, run (seconds), cpus, walltime and user of each job: first come, first served."""
+    """Yield number, submit, wait, run (s), CPUs, walltime and user of each job, scheduled first come, first served."""
     dice, free, running, now, submit = random.Random(seed), CPUS, list[tuple[int, int]](), 0, 0
     for number in range(1, JOBS + 1):
         submit += int(dice.expovariate(1 / 650))
@@ -42,7 +42,7 @@ def jobs(seed: int = 3) -> Iterator[tuple[int, int, int, int, int, int, int]]:
 
 
 def write_swf(path: Path) -> None:
-    """The jobs as a trace."""
+    """Write the jobs as a trace."""
     with path.open("w") as file:
         file.write(HEADER)
         for number, submit, wait, run, cpus, walltime, user in jobs():
@@ -50,7 +50,7 @@ def write_swf(path: Path) -> None:
 
 
 def write_sacct(path: Path) -> None:
-    """The jobs as `sacct -XP` prints them."""
+    """Write the jobs as the output of `sacct -XP`."""
 
     def at(second: int) -> str:
         return datetime.fromtimestamp(835_823_160 + second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
@@ -64,7 +64,7 @@ def write_sacct(path: Path) -> None:
 
 
 def ran(*arguments: str) -> tuple[str, float, str]:
-    """A command's seconds in words, the most memory that it and its processes took (MB), and what it printed."""
+    """Run a command; return its time as text, the peak memory of its processes (MB), and its output."""
     begin, before, most = time.monotonic(), os.times(), 0.0
     command = [sys.executable, "-m", "queuecast", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -83,7 +83,7 @@ def ran(*arguments: str) -> tuple[str, float, str]:
 
 
 def resident_mb(pid: int) -> float:
-    """What a process and those that it started have in memory now."""
+    """Return the present memory of a process and its children."""
     try:
         one = psutil.Process(pid)
         return sum(process.memory_info().rss for process in (one, *one.children(recursive=True))) / 1e6
@@ -92,7 +92,7 @@ def resident_mb(pid: int) -> float:
 
 
 @pytest.mark.parametrize(("name", "write"), [("long.swf", write_swf), ("sacct.txt", write_sacct)])
-def test_a_long_log_takes_bounded_memory(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
+def test_long_log_replay_memory_is_bounded(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
     file = tmp_path / name
     write(file)
     print(f"\n{name}, {JOBS:,} jobs, {file.stat().st_size / 1e6:.0f} MB")

@@ -1,4 +1,4 @@
-"""The longest step of an event loop that applies events of a site with many live jobs, by the kind of the event.
+"""Longest step of an event loop that applies events of a site with many live jobs, by kind of event.
 
 `TESTS_LIVE_JOBS` is the number of live jobs, 100,000 by default. A step is one call of `Engine.apply`, or one turn of a
 reset; a worker loads a stored site in a thread, so `load` is printed and not bounded.
@@ -45,7 +45,7 @@ SHAPES = {
 
 
 def capacity(running: int, pools: bool, at: float) -> Capacity:
-    """A machine whose processors the running jobs, of 2 each on average, fill."""
+    """Return a machine whose CPUs are filled by running jobs of 2 CPUs on average."""
     nodes = max(running * 2 // (POOLS * 64), 1)
     if not pools:
         return Capacity(site="s", time=at, cpus=2 * running)
@@ -73,13 +73,13 @@ def submitted(name: str, at: float, number: int, pools: bool) -> Submit:
 
 
 class Steps:
-    """Milliseconds of each step by kind."""
+    """Time of each step (ms) by kind."""
 
     def __init__(self) -> None:
         self.spent: dict[str, list[float]] = {}
 
     def measure(self, kind: str, step: Callable[[], object]) -> None:
-        """Time one step: the thread's processor time, since other processes share the machine."""
+        """Measure one step by the thread's CPU time, as other processes share the machine."""
         begin = time.thread_time()
         step()
         self.spent.setdefault(kind, []).append((time.thread_time() - begin) * 1e3)
@@ -91,7 +91,7 @@ class Steps:
 
 
 def filled(share: float, pools: bool, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """A site with `LIVE` jobs. To save an hour, nothing is predicted or learnt for most of them."""
+    """Return a site with `LIVE` jobs. To save time, most jobs get no prediction and no training."""
     engine, running = Engine("s", EngineSettings()), int(LIVE * share)
     engine.apply(capacity(running, pools, BEGIN))
     predict = engine.methods.predict_wait
@@ -129,7 +129,7 @@ def events(turn: int, now: float, share: float, pools: bool) -> dict[str, AnyEve
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_step_of_the_loop_is_long(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longest_step_of_event_loop_is_bounded(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
     collect_seldom()  # as in a worker
     steps, (share, pools) = Steps(), SHAPES[shape]

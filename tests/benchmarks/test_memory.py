@@ -1,4 +1,4 @@
-"""What a worker with a hundred sites takes, by the default method: resident memory, with each site read back."""
+"""Resident memory of a worker with a hundred restored sites, with the default method."""
 
 import gc
 from concurrent.futures import ProcessPoolExecutor
@@ -36,7 +36,7 @@ def test_memory_of_a_hundred_sites() -> None:
 
 
 def stored(engine: Engine) -> tuple[bytes, bytes]:
-    """A site as the stores have it: its state, and the entries that are kept."""
+    """Return a site as stored: its state and its entries."""
     state, changes = engine.checkpoint()
     changes.started = changes.started[engine.context.history.oldest :]
     for name, rows in changes.rows.items():
@@ -47,7 +47,7 @@ def stored(engine: Engine) -> tuple[bytes, bytes]:
 def measured(
     state: bytes, changes: bytes, settings: EngineSettings | None = None, sites: int = SITES
 ) -> tuple[float, float, float]:
-    """Megabytes of this process: without a site, with a tenth of the sites, and with all; each is decoded anew."""
+    """Return the memory of this process (MB) without sites, with a tenth, and with all; each is decoded separately."""
     settings = settings or EngineSettings()
     process._return_freed_memory()
     warm_up(settings)
@@ -64,5 +64,5 @@ def measured(
 
 
 def rss_mb() -> float:
-    """This process's resident size, megabytes (10⁶ bytes)."""
+    """Return this process's resident size in megabytes (10⁶ bytes)."""
     return float(psutil.Process().memory_info().rss / 1e6)

@@ -1,4 +1,4 @@
-"""How long a site's predictions take while others in its partition flood, send junk, are new, or are rebuilt."""
+"""Latency of a site's predictions while other sites of its partition flood, send junk, are new, or are rebuilt."""
 
 import statistics
 import time
@@ -16,14 +16,14 @@ from tests.support.deployment import PARTITIONS, Deployment, Message, metrics, s
 pytestmark = pytest.mark.timeout(1800)
 
 NEIGHBOUR = "alder"
-EVERY_S = 0.25  # seconds between two submissions at the site that is watched
+EVERY_S = 0.25  # seconds between two submissions at the watched site
 WATCHED_S = 25.0
 MAX_P99_S = 3.0
 """The longest that the slowest hundredth may take on a busy machine; on a quiet one it is below 1 s."""
 
 
 def names(prefix: str) -> Iterator[str]:
-    """Names of sites in the partition of the one that is watched."""
+    """Yield names of sites in the partition of the watched site."""
     home = partition_of(NEIGHBOUR, PARTITIONS)
     return (name for name in (f"{prefix}{number}" for number in count()) if partition_of(name, PARTITIONS) == home)
 
@@ -33,7 +33,7 @@ def messages(events: list[AnyEvent]) -> list[Message]:
 
 
 def flood() -> list[Message]:
-    """As many events of one site as come to 15,000."""
+    """Return 15,000 events of one site."""
     site = next(names("flood"))
     return messages([Submit(site=site, time=1e6 + n, job=str(n), user=f"u{n % 9}", cpus=8) for n in range(15_000)])
 
@@ -43,13 +43,13 @@ def junk() -> list[Message]:
 
 
 def newcomers() -> list[Message]:
-    """Events of 60 sites that nobody knows."""
+    """Return events of 60 new sites."""
     events = [simulated(site, 20, number) for number, site in enumerate(islice(names("new"), 60))]
     return messages([event for some in zip(*events, strict=False) for event in some])
 
 
 def rebuilds() -> list[Message]:
-    """30 sites with one job each, which are all rebuilt."""
+    """Return events of 30 sites with one job each, and a rebuild of each."""
     sites = list(islice(names("small"), 30))
     jobs: list[AnyEvent] = [Submit(site=site, time=1e6, job="1", cpus=1) for site in sites]
     asked = [(site.encode(), msgspec.json.encode(Rebuild(site=site, time=1e6, by="ada"))) for site in sites]
@@ -57,7 +57,7 @@ def rebuilds() -> list[Message]:
 
 
 @pytest.mark.parametrize("others", [flood, junk, newcomers, rebuilds])
-def test_a_neighbour_is_predicted_in_time(
+def test_site_latency_with_busy_neighbours_is_bounded(
     deploy: Callable[..., Deployment], others: Callable[[], list[Message]]
 ) -> None:
     here, before = deploy(), simulated(NEIGHBOUR, 300)

@@ -1,16 +1,16 @@
-"""What it is worth to know a site's partitions, nodes and GPUs.
+"""Gain of predictions that use a site's partitions, nodes and GPUs.
 
 The jobs of simulated clusters (`tests.simulation.cluster`: real nodes, GPUs, memory, limits, a window of maintenance)
-are predicted twice by the same method: from all that the events say, and from the same events as of a site that is a
-number of CPUs: without pools, partitions, limits, reservations and GPUs, but with the queues' names. The trivial
-rules stand beside. Jobs of the first `LEARNING_DAYS` days are not scored.
+are predicted twice by the same method: from the full events, and from the same events of a site with only a number of
+CPUs: without pools, partitions, limits, reservations and GPUs, but with queue names. The baselines are also shown. Jobs
+of the first `LEARNING_DAYS` days are not scored.
 
-What-if is asked where run times are known and nobody comes later: the true wait is that of a copy of the cluster.
+What-if is queried with known run times and no later jobs: the true wait is that of a copy of the cluster.
 
-By the environment: `TESTS_PARTITIONS_SITES=mixed` names the sites, `TESTS_PARTITIONS_SEEDS=1,2` the workloads,
+The environment selects: `TESTS_PARTITIONS_SITES=mixed` names the sites, `TESTS_PARTITIONS_SEEDS=1,2` the workloads,
 `TESTS_PARTITIONS_DAYS` how long they are and `TESTS_PARTITIONS_METHOD` the method. With
-`TESTS_PARTITIONS_PRIORITIES=1` the scheduler tells the priorities of the jobs that wait before what-if is asked;
-with `TESTS_PARTITIONS_REASONS=1` it tells for which limits jobs wait, where they are predicted.
+`TESTS_PARTITIONS_PRIORITIES=1` the scheduler reports the priorities of pending jobs before each what-if query;
+with `TESTS_PARTITIONS_REASONS=1` it reports the pending reasons of jobs when they are predicted.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_partitions.py
 """
@@ -54,7 +54,7 @@ Scores = dict[tuple[str, str], Accuracy]
 
 
 def with_maintenance(site: ClusterSite) -> ClusterSite:
-    """The site with eight hours of maintenance in the third week, announced two days ahead."""
+    """Return the site with eight hours of maintenance in the third week, announced two days ahead."""
     begin = MONDAY + 16 * DAY
     told = Reservation(name="upgrade", start=float(begin), end=begin + DAY / 3, maintenance=True)
     windows = (Window(begin - 2 * DAY, told),)
@@ -62,13 +62,13 @@ def with_maintenance(site: ClusterSite) -> ClusterSite:
 
 
 def events_of(site: ClusterSite, seed: int) -> list[AnyEvent]:
-    """All that happens at a site."""
+    """Yield all events of a site."""
     jobs = generate_for(site, seed, DAYS, MONDAY)
     return list(run_cluster(jobs, site.cluster, "a", tells_reasons=ASKED["REASONS"] is not None))
 
 
 def as_processors(events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
-    """The same events as of a site that is a number of CPUs."""
+    """Yield the same events of a site with only a number of CPUs."""
     no_topology: dict[str, Any] = {"pools": [], "partitions": [], "limits": [], "reservations": []}
     no_shape: dict[str, Any] = {"partitions": None, "gpus": 0, "gpu_types": None, "tasks": None, "exclusive": False}
     for event in events:
@@ -83,7 +83,7 @@ def as_processors(events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
 
 
 def scores_of(events: Iterable[AnyEvent], found: Scores) -> None:
-    """Add how well the jobs were predicted by the method and the trivial rules."""
+    """Score the predictions of the method and of the baselines."""
     engine = Engine("a", EngineSettings(method=METHOD, shadows=RULES, publish_shadows=True))
     queues: dict[str, str] = {}
     for event in events:
@@ -117,7 +117,7 @@ def test_predictions_are_better_where_partitions_are_known(name: str) -> None:
 
 
 def show(name: str, known: Scores, unknown: Scores) -> None:
-    """Print the measures by partition, and of all jobs; at last by how much the mean error is more or less."""
+    """Print the measures by partition and for all jobs, then the change of the mean error."""
     partitions = sorted({partition for _, partition in known}, key=lambda one: (one == "", one))
     jobs = known[METHOD, ""].jobs
     print(f"\n\n{name}: {jobs} jobs; seeds {SEEDS}, {DAYS:.0f} days each\n")
@@ -147,7 +147,7 @@ def test_what_if_with_known_run_times_and_no_later_jobs_is_exact(name: str) -> N
 
 
 def show_probes(name: str, found: dict[str, list[Probe]]) -> None:
-    """Print the shares of what-ifs that were right by partition, and of those of jobs that had to wait."""
+    """Print the shares of exact what-if answers by partition, for all jobs and for jobs that waited."""
     print(f"\n\n{name}: what-if by {METHOD}; seeds {SEEDS}\n")
     print("| partition | asked | right | had to wait | of these right | mean wait h | mean error h |")
     print("|---" * 7 + "|")

@@ -1,11 +1,11 @@
-"""How soon methods are as good as before when a site's policy changes.
+"""Recovery of methods after a change of a site's policy.
 
 The same jobs run under one policy for `DAYS_BEFORE` days and then under another; a method's error is the mean of
 |predicted − true wait| of the jobs that were submitted in a span. Waits, and with them errors, differ between policies
-and from week to week. So errors are shown as shares of the mean wait too, and of a site that has followed the second
-policy all along: where both are alike, the change is behind.
+and from week to week. So errors are also shown as shares of the mean wait, and for a site that always followed the
+second policy: when both are equal, the method has recovered.
 
-By the environment: `TESTS_CHANGE_METHODS=qespera,policy` names the methods, `TESTS_CHANGE_SEEDS=301` the
+The environment selects: `TESTS_CHANGE_METHODS=qespera,policy` names the methods, `TESTS_CHANGE_SEEDS=301` the
 workloads and `TESTS_CHANGE_POLICIES="easy to lwf"` the changes below.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_policy_change.py
@@ -52,13 +52,13 @@ Errors = Mapping[str, Mapping[int, list[float]]]
 
 
 def asked(what: str, default: Iterable[str]) -> list[str]:
-    """What the environment asks for, separated by commas, or the default."""
+    """Return the comma-separated values of the environment, or the default."""
     given = os.environ.get(f"TESTS_CHANGE_{what}")
     return list(default) if given is None else [name.strip() for name in given.split(",") if name.strip()]
 
 
 def workload(seed: int) -> list[SimulatedJob]:
-    """The jobs of the days before and after the change."""
+    """Return the jobs of the days before and after the change."""
     jobs = generate(seed, JOBS, CPUS, LOAD * SHORTER, start_time=MONDAY, impatient=0.0)
     end = MONDAY + (DAYS_BEFORE + DAYS_AFTER) * DAY
     assert jobs[-1].submit >= end
@@ -66,7 +66,7 @@ def workload(seed: int) -> list[SimulatedJob]:
 
 
 def shorter(job: SimulatedJob) -> SimulatedJob:
-    """The job, with less to do."""
+    """Return the job with a shorter run time."""
     walltime = None if job.walltime is None else job.walltime // SHORTER
     return msgspec.structs.replace(job, run=max(job.run // SHORTER, 1), walltime=walltime)
 
@@ -74,7 +74,7 @@ def shorter(job: SimulatedJob) -> SimulatedJob:
 def errors_of(
     methods: list[str], jobs: list[SimulatedJob], policy: Policy, changes: list[tuple[int, Policy]]
 ) -> Errors:
-    """What the methods' errors were."""
+    """Return the methods' errors."""
     method, *shadows = dict.fromkeys(("zero", *methods))
     engine = Engine("a", EngineSettings(method=method, shadows=tuple(shadows), bounds="", publish_shadows=True))
     errors: dict[str, defaultdict[int, list[float]]] = {name: defaultdict(list) for name in engine.methods.waits}
@@ -100,7 +100,7 @@ def test_errors_are_back_a_week_after_a_change_of_policy(name: str) -> None:
 
 
 def pooled(found: Iterable[Errors]) -> Errors:
-    """The errors of all workloads together."""
+    """Return the errors of all workloads together."""
     together: defaultdict[str, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for errors in found:
         for method, days in errors.items():
@@ -110,7 +110,7 @@ def pooled(found: Iterable[Errors]) -> Errors:
 
 
 def level(days: Mapping[int, list[float]], first: int, end: int) -> float:
-    """The mean error of the jobs of these days, in hours."""
+    """Return the mean error of the jobs of these days, in hours."""
     errors = [error for day in range(first, end) for error in days.get(day, ())]
     return float(np.mean(errors)) / 3600 if errors else 0.0
 

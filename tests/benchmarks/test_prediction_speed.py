@@ -1,4 +1,4 @@
-"""One prediction over 6000 jobs, beside the same work done with numpy and scikit-learn."""
+"""Time of a prediction over 6000 jobs, compared with the same work in numpy and scikit-learn."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ LEAST_RATIO = 50.0
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    """A busy site after enough jobs to fill the history, with jobs queued."""
+    """A busy site with a full history and queued jobs."""
     engine = Engine("alder", EngineSettings(method="median", shadows=(), history=HISTORY))
     for event in run(generate(1, 7000, cpus=128, load=0.85), 128, "alder"):
         if len(engine.context.history) == HISTORY and engine.context.state.jobs:
@@ -29,7 +29,7 @@ def engine() -> Engine:
 
 
 def with_libraries(job: Job, engine: Engine, method: Qespera) -> np.ndarray:
-    """The distances, and which jobs within reach are noise: the two steps that take the time."""
+    """Compute the distances and the noise jobs, the two slow steps."""
     window, p = engine.context.history.window, method.parameters
     assert job.features is not None
     extent = np.maximum(window.maximum, job.features) - np.minimum(window.minimum, job.features)
@@ -42,7 +42,7 @@ def with_libraries(job: Job, engine: Engine, method: Qespera) -> np.ndarray:
 
 
 def fastest(action: Callable[[], object], times: int) -> float:
-    """The least seconds that it took."""
+    """Return the shortest time (s)."""
     best = float("inf")
     for _ in range(times):
         begin = time.perf_counter()
@@ -51,7 +51,7 @@ def fastest(action: Callable[[], object], times: int) -> float:
     return best
 
 
-def test_one_prediction_beside_numpy_and_scikit_learn(engine: Engine) -> None:
+def test_prediction_is_faster_than_numpy_and_scikit_learn(engine: Engine) -> None:
     method = Qespera()
     job = next(job for job in engine.context.state.jobs.values() if job.phase in (Phase.QUEUED, Phase.RUNNING))
     assert len(engine.context.history) == HISTORY

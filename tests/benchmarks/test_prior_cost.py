@@ -1,4 +1,4 @@
-"""What a prior costs, beside none: an event through a worker's partition, and the memory of a site, in one run.
+"""Cost of a prior: CPU time of an event in a worker's partition, and memory of a site, with and without it.
 
 `TESTS_PRIOR_JOBS` is the number of jobs.
 """
@@ -32,12 +32,12 @@ PRIORS = {prior: EngineSettings(prior=prior) for prior in ("none", "wheel")}
 
 
 def events() -> list[AnyEvent]:
-    """A busy site that tells its size."""
+    """Return the events of a busy site with a known size."""
     return [Capacity(site="alder", time=0.0, cpus=128), *simulated("alder", JOBS)]
 
 
 def thread_s(told: list[AnyEvent], engine: EngineSettings) -> float:
-    """What these events take a worker's thread, seconds of CPU time; trainings are done in others."""
+    """Return the CPU time of a worker's thread for these events (s), without trainings."""
     world = World()
     world.publish_events(told)
     begin = time.thread_time()
@@ -45,10 +45,10 @@ def thread_s(told: list[AnyEvent], engine: EngineSettings) -> float:
     return time.thread_time() - begin
 
 
-def test_an_event_costs_at_most_a_tenth_more_with_a_prior() -> None:
+def test_prior_raises_event_cost_by_at_most_a_tenth() -> None:
     told = events()
     took: dict[str, list[float]] = {prior: [] for prior in PRIORS}
-    thread_s(told[:600], PRIORS["wheel"])  # kernels are read
+    thread_s(told[:600], PRIORS["wheel"])  # loads the kernels
     for _ in range(ROUNDS):
         for prior, settings in PRIORS.items():
             took[prior].append(thread_s(told, settings))
@@ -58,7 +58,7 @@ def test_an_event_costs_at_most_a_tenth_more_with_a_prior() -> None:
     assert ratio <= MOST_RATIO
 
 
-def test_a_site_takes_at_most_five_megabytes_more_with_a_prior() -> None:
+def test_prior_raises_site_memory_by_at_most_five_megabytes() -> None:
     each: dict[str, float] = {}
     for prior, settings in PRIORS.items():
         engine = Engine("alder", settings)

@@ -1,4 +1,4 @@
-"""Questions to a worker through Kafka while events flow, beside a message that goes to the broker and back."""
+"""Latency of questions to a worker while events arrive, compared with an echo through the broker."""
 
 import asyncio
 import time
@@ -32,12 +32,12 @@ MOST_RATIO = 50.0
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    """Three busy sites."""
+    """Return the events of three busy sites."""
     return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
 
 
 async def paced(ask: Callable[[int], Awaitable[Any]]) -> list[float]:
-    """The seconds that each takes, so many a second whether the ones before are done or not."""
+    """Return the time of each call (s), started at a fixed rate."""
     begin = time.perf_counter()
 
     async def timed(number: int) -> float:
@@ -51,7 +51,7 @@ async def paced(ask: Callable[[int], Awaitable[Any]]) -> list[float]:
 
 
 async def echoes(here: Deployment) -> list[float]:
-    """Messages to a topic and back, over clients like those of who asks."""
+    """Measure echoes through a topic, with clients like those of questions."""
     options, topic = here.settings.kafka.async_options(), here.topics.answers
     producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
     consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, fetch_max_wait_ms=MAX_FETCH_WAIT_MS)
@@ -80,7 +80,7 @@ async def echoes(here: Deployment) -> list[float]:
 
 
 async def questions(here: Deployment) -> list[float]:
-    """What-if questions, each of another site and shape."""
+    """Measure what-if questions of changing sites and shapes."""
     client = QuestionClient(here.settings)
     await client.start()
 
@@ -95,7 +95,7 @@ async def questions(here: Deployment) -> list[float]:
         await client.stop()
 
 
-def test_latency_of_questions_beside_a_bare_echo(deploy: Deploy, events: list[AnyEvent]) -> None:
+def test_question_latency_is_near_kafka_echo(deploy: Deploy, events: list[AnyEvent]) -> None:
     here, flowing = deploy(history=6000), iter(events)
     here.worker.start()
     here.send(islice(flowing, BEFORE))
@@ -122,6 +122,6 @@ def _sites(here: Deployment) -> list[str]:
 
 
 def percentiles(seconds: list[float]) -> tuple[float, float]:
-    """The median and the 99th percentile, milliseconds."""
+    """Return the median and the 99th percentile (ms)."""
     cuts = quantiles(seconds, n=100)
     return 1000 * cuts[49], 1000 * cuts[98]

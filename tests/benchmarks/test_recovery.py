@@ -1,4 +1,4 @@
-"""For how long a site gets no predictions when workers are killed and come back, join and leave."""
+"""Time without predictions of a site when workers are killed, restarted, join and leave."""
 
 import time
 from collections import defaultdict
@@ -33,13 +33,13 @@ SITES_PACE = 100
 
 
 def submits(site: str, begin: float, seed: int = 7) -> Iterator[Submit]:
-    """Jobs that come in one a second, and wait."""
+    """Yield pending jobs, submitted once a second."""
     for number, job in enumerate(generate(seed, 2 * LIVE, cpus=128, load=0.8)):
         yield msgspec.structs.replace(job.submission(site), time=begin + number, job=f"late-{number}")
 
 
 def times(here: Deployment) -> dict[str, list[float]]:
-    """When each site's predictions were made, the first time each: seconds of the wall clock, ascending."""
+    """Return the times of each site's distinct predictions (Unix seconds), ascending."""
     here.read_all()
     first: dict[str, dict[bytes, float]] = defaultdict(dict)
     for message in here.messages[here.topics.predictions]:
@@ -48,13 +48,13 @@ def times(here: Deployment) -> dict[str, list[float]]:
 
 
 def pause(made: list[float], since: float) -> float:
-    """The longest time between two predictions, the first of them the last one before `since`."""
+    """Return the longest gap between predictions (s), from the last one before `since`."""
     earlier = [moment for moment in made if moment <= since]
     return max(after - before for before, after in pairwise(earlier[-1:] + made[len(earlier) :]))
 
 
 def killed_and_back(worker: WorkerProcess) -> float:
-    """Kill a worker and start it again; gives when it was killed."""
+    """Kill and restart a worker; return the time of the kill."""
     at = time.time()
     worker.kill()
     worker.start()
@@ -67,7 +67,7 @@ def show(title: str, rows: list[tuple[str, float, float]]) -> None:
         print(f"{name:58} {measured:7.1f} s {wanted:5.0f} s")
 
 
-def test_a_large_site_is_back_and_moves(deploy: Deploy, tmp_path: Path) -> None:
+def test_large_site_recovers_and_moves_in_time(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy(partitions=2, history=HISTORY, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
     first, second = here.worker, WorkerProcess(tmp_path / "second", here.settings)
     with first:
@@ -103,7 +103,7 @@ def test_a_large_site_is_back_and_moves(deploy: Deploy, tmp_path: Path) -> None:
 
 
 def one_that_moves(here: Deployment, other: WorkerProcess) -> str:
-    """A site in the partition that goes from the worker to another one that joins; that has left again after this."""
+    """Return a site that moves to another worker when it joins; that worker stops again."""
     here.send(Capacity(site=site, time=0.0, cpus=128) for site in SITES)
     until(lambda: sites(here.worker) == set(SITES))
     with other:
@@ -114,7 +114,7 @@ def one_that_moves(here: Deployment, other: WorkerProcess) -> str:
 
 
 def grown(here: Deployment, site: str) -> Iterator[AnyEvent]:
-    """Have the worker take in a large site; gives the events that come next there."""
+    """Send a large site to the worker; return its next events."""
     past: list[AnyEvent] = simulated(site, HISTORY)
     coming = submits(site, past[-1].time)
     events = past + list(islice(coming, LIVE))

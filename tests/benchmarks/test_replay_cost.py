@@ -1,7 +1,7 @@
-"""CPU time of a replay, trainings included, as a share of what another version takes, in turns.
+"""CPU time of a replay, trainings included, relative to another version, in turns.
 
-`TESTS_AGAINST` is the program `queuecast` of that version, in an environment of its own; `TESTS_REPLAY_JOBS` is of how
-many jobs of CTC, the first ones (all: 0).
+`TESTS_AGAINST` is the program `queuecast` of that version, in a separate environment; `TESTS_REPLAY_JOBS` is the
+number of first jobs of CTC (all: 0).
 """
 
 import os
@@ -22,14 +22,14 @@ HERE = Path(sys.executable).with_name("queuecast")
 
 
 def cpu_s(program: str | Path, log: Path) -> float:
-    """What a replay takes, all its processes together."""
+    """Return the CPU time of a replay with all its processes (s)."""
     before = os.times()
     subprocess.run([program, "replay", log], check=True, capture_output=True)
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def test_a_replay_beside_another_version(tmp_path: Path) -> None:
+def test_replay_takes_less_cpu_time_than_other_version(tmp_path: Path) -> None:
     against = os.environ.get("TESTS_AGAINST")
     if not against:
         pytest.skip("TESTS_AGAINST names no program to compare with")

@@ -1,17 +1,17 @@
-"""What it is worth to route a grid's jobs by their expected waits, beside rules that know of none and an oracle.
+"""Gain of routing a grid's jobs by expected waits, compared with blind rules and an oracle.
 
 The oracle runs copies of the sites' own schedulers (`tests.simulation.oracle`). A rule's gain is the share of what the
 oracle gains over the best blind rule: (blind − rule) / (blind − oracle), in the mean response of all seeds; it is
-below 0 where a blind rule is better. Beside them stands who submits everywhere and withdraws what has not started
-where one has: who does so fares well at the cost of the sites' own jobs, which the last columns show.
+below 0 if a blind rule is better. The rule "everywhere" submits each job to all sites and cancels the copies when one
+starts: it performs well at the cost of the sites' own jobs, as the last columns show.
 
-A part of it, for work on a method: grids, seeds and rules by the environment. The blind rules and the oracle run in any
-case, since the gain is reckoned from them (some 25 s a seed). Other seeds than those reported are for tuning.
+For work on a method, the environment selects grids, seeds and rules. The blind rules and the oracle always run, since
+the gain is computed from them. Seeds other than the reported ones are for tuning.
 
     TESTS_ROUTING_GRIDS=multifactor TESTS_ROUTING_SEEDS=201 TESTS_ROUTING_RULES="by what-if: policy" \\
         .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_routing.py
 
-`GRIDS` names the grids below; "by what-if: METHOD" is a rule for each method for waits that there is.
+`GRIDS` names the grids below; "by what-if: METHOD" is a rule for each wait method.
 """
 
 import os
@@ -65,7 +65,7 @@ EASY, NAMED, TOLD = "by what-if; all taken for EASY", "by what-if; policies name
 
 
 def by_what_if(*methods: str) -> tuple[str, ...]:
-    """The rules of those of these methods that there are, but of the one that "by what-if" goes by already."""
+    """Return the rules of the available methods, without the default method of "by what-if"."""
     return tuple(BY_WHAT_IF + name for name in methods if name in METHODS and name != DEFAULT)
 
 
@@ -75,8 +75,7 @@ Make = Callable[[Sequence[GridSite], Load, int], Router]
 
 
 class Grid(NamedTuple):
-    """A grid to route in: its seeds, none of them one by which the grids or the rules were settled; days that are run,
-    and the first of them that are not scored; and the rules beside the blind ones."""
+    """A grid for routing: its seeds, none used for tuning, its days, its first unscored days, and its rules."""
 
     sites: Sequence[GridSite]
     seeds: tuple[int, ...]
@@ -107,13 +106,13 @@ hour to gain from the best blind rule to the oracle, a share of that is chance.
 
 
 def named(sites: Sequence[GridSite]) -> EngineSettings:
-    """Settings with the methods that simulate the sites' policies, where there are such."""
+    """Return settings with the methods that simulate the sites' policies, if available."""
     policies = {site.name: site.policy for site in sites if isinstance(site.policy, str) and site.policy in METHODS}
     return msgspec.structs.replace(WHAT_IF_SETTINGS, policy_by_site=policies)
 
 
 def true_run_s(load: Load) -> dict[str, float]:
-    """How long each job will run, in seconds, by its name."""
+    """Return the run time of each job (s), by job."""
     return {job.job: float(job.seconds) for job in load.jobs}
 
 
@@ -134,14 +133,14 @@ RULES: dict[str, Make] = {
 
 
 def router(rule: str, sites: Sequence[GridSite], load: Load, seed: int) -> Router:
-    """A new router that goes by the rule."""
+    """Return a new router of the rule."""
     if rule.startswith(BY_WHAT_IF):
         return ByWhatIf(msgspec.structs.replace(WHAT_IF_SETTINGS, what_if_method=rule.removeprefix(BY_WHAT_IF)))
     return RULES[rule](sites, load, seed)
 
 
 def asked(what: str, default: Iterable[str]) -> list[str]:
-    """What the environment asks for, separated by commas, or all."""
+    """Return the comma-separated values of the environment, or all."""
     given = os.environ.get(f"TESTS_ROUTING_{what}")
     return list(default) if given is None else [name.strip() for name in given.split(",") if name.strip()]
 
@@ -165,7 +164,7 @@ def test_routing_by_expected_wait_shortens_responses(name: str) -> None:
 
 
 def gains(found: dict[str, list[tuple[JobMeans, JobMeans]]]) -> dict[str, float]:
-    """Each rule's share of what the oracle gains over the best blind rule."""
+    """Return each rule's share of the oracle's gain over the best blind rule."""
     responses = {rule: mean(routed.response_s for routed, _ in runs) for rule, runs in found.items()}
     blind = min(responses[rule] for rule in BLIND)
     return {rule: (blind - response) / (blind - responses[ORACLE]) for rule, response in responses.items()}

@@ -1,4 +1,4 @@
-"""One simulated wait with a thousand jobs running and a thousand queued, in CPU time."""
+"""CPU time of one simulated wait with a thousand running and a thousand queued jobs."""
 
 import time
 
@@ -23,8 +23,10 @@ LOOPS = 500
 
 
 def busy_site() -> SiteContext:
-    """Jobs of 1 to 64 CPUs, all in use, that asked for up to five times what they run; a third have outlived
-    what was expected of them."""
+    """Return a full site of jobs of 1 to 64 CPUs.
+
+    Walltimes are up to five times the run times; a third of the jobs have exceeded their expected run time.
+    """
     dice = np.random.default_rng(1)
     state, runs = SiteState(), RunHistory(Closest.templates)
     for number in range(RUNNING + QUEUED):
@@ -41,7 +43,7 @@ def busy_site() -> SiteContext:
 
 
 def looped(context: SiteContext) -> float:
-    """Seconds of a loop that only looks at each live job."""
+    """Return the time of a plain loop over the live jobs (s)."""
     begin = time.thread_time()
     seen = [(job.cpus, job.run_s) for job in context.state.jobs.values() if job.phase is not Phase.HELD]
     assert len(seen) == RUNNING + QUEUED
@@ -49,7 +51,7 @@ def looped(context: SiteContext) -> float:
 
 
 @pytest.mark.parametrize("name", ["fcfs", "lwf", "easy", "conservative", "order"])
-def test_one_wait_at_a_busy_site(name: str) -> None:
+def test_simulated_wait_cost_is_bounded_by_plain_loops(name: str) -> None:
     site, method = busy_site(), method_named(name)
     method.predict(Job("compiles", 0, NOW, cpus=1, run_s=60.0), site)
     seconds = []

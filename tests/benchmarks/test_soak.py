@@ -1,8 +1,7 @@
-"""A million events through a partition, its checkpoints and a real Redis that loses its last second: memory stays flat.
+"""A million events through a partition, with checkpoints and a real Redis that loses its last second.
 
-As `tests/integration/test_soak.py`, with Kafka and Faust in memory and a cheap method, so that there is time for it: an
-event takes 1 ms of one CPU, losses included.
-A shorter one, of no fewer events than the histories need to fill up: `TESTS_SOAK_EVENTS=500000`.
+Like `tests/integration/test_soak.py`, with Kafka and Faust in memory and a fast method; memory must be stable.
+A shorter run that still fills the histories: `TESTS_SOAK_EVENTS=500000`.
 """
 
 import asyncio
@@ -55,7 +54,7 @@ SETTINGS = Settings(
 
 
 class Recent(list[SimpleNamespace]):
-    """The latest messages of a partition, by their offsets."""
+    """The latest messages of a partition, by offset."""
 
     gone = 0
 
@@ -66,14 +65,14 @@ class Recent(list[SimpleNamespace]):
         return super().__getitem__(slice(place.start - self.gone, place.stop - self.gone))
 
     def shorten(self) -> None:
-        """Forget the older ones."""
+        """Delete the older messages."""
         if (more := super().__len__() - KEPT_MESSAGES) > 0:
             del self[:more]
             self.gone += more
 
 
 class Counted:
-    """What was said, counted by topic, and as hashes; in memory that does not grow."""
+    """Outputs counted by topic, and their hashes, in fixed memory."""
 
     def __init__(self) -> None:
         self.records: Counter[str] = Counter()
@@ -87,13 +86,13 @@ class Counted:
 
     @property
     def repeats(self) -> int:
-        """Records that are the same as others."""
+        """Number of repeated records."""
         count = self.records.total()
         return count - len(np.unique(self._hashes[:count]))
 
 
 class Endless(World):
-    """A world that keeps no more of what has been than a broker's topics would."""
+    """A world that keeps only as many messages as a broker's topics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,11 +101,11 @@ class Endless(World):
         self.messages[0] = Recent()
 
     def step(self, what: str) -> None:
-        """Nothing crashes here."""
+        """Do nothing: this world has no crashes."""
 
 
 class Changelog(MemoryTable):
-    """The table, its changelog and the events, as the loader asks for them."""
+    """The table, its changelog and the events, as the loader reads them."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -133,7 +132,7 @@ def redis(require_stack: None, tmp_path: Path) -> Iterator[Redis]:
         yield server
 
 
-def test_a_million_events(redis: Redis) -> None:
+def test_soak_of_million_events_keeps_memory_stable(redis: Redis) -> None:
     asyncio.run(soak(redis))
 
 
@@ -172,20 +171,20 @@ async def soak(redis: Redis) -> None:
     assert scored == kinds[Start] + kinds[Cancel]
     assert all(is_flat([size[kind] for size in sizes]) for kind in (0, 1))
     again = Process(world, SETTINGS, store=store, table=table)
-    await again.take_over(0)  # without events to make anything anew from: all that is counted is there
+    await again.take_over(0)  # without events for a rebuild: all counted entries are present
     assert [one.engine.degraded for one in again.owner.values()] == [None] * len(SITES)
     assert all(one.generation == 0 for one in again.owner.values())
     await client.aclose()
 
 
 def memory_of(server: Redis) -> int:
-    """Bytes that Redis uses."""
+    """Return the bytes used by Redis."""
     with Client.from_url(server.url) as client:
         return int(client.info("memory")["used_memory"])
 
 
 async def take(process: Process, twice: Twice, events: list[AnyEvent]) -> None:
-    """Have the worker process events, some of them for the second time."""
+    """Process events, some of them a second time."""
     log: Any = process.world.messages[0]
     for event in events:
         for one in twice.of(event):
@@ -196,7 +195,7 @@ async def take(process: Process, twice: Twice, events: list[AnyEvent]) -> None:
 
 
 def is_flat(sizes: list[float]) -> bool:
-    """Whether the size has not moved since the histories were full; true where they never were."""
+    """Return True if the size is stable since the histories were full, or if they never were."""
     full = sizes[FULL // BLOCK :]
     level = median(full[: max(len(full) // 10, 1)]) if full else 0.0
     return all((1 - FLAT) * level <= size <= (1 + FLAT) * level for size in full)

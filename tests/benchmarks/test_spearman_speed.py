@@ -12,7 +12,7 @@ FEATURES, SIZE = 16, 6000
 
 
 def seconds(work: Callable[[], object], repeats: int, rounds: int = 5) -> float:
-    """Seconds for one piece of work: the best round's mean, which other load on the machine disturbs least."""
+    """Return the time of one call (s): the best round's mean, least disturbed by other load."""
     best = np.inf
     for _ in range(rounds):
         begin = perf_counter()
@@ -23,7 +23,7 @@ def seconds(work: Callable[[], object], repeats: int, rounds: int = 5) -> float:
 
 
 def job_like_rows(count: int) -> tuple[Floats, Floats]:
-    """Half the features continuous, half small counts with heavy ties; a skewed target that depends on some."""
+    """Return continuous features, small counts with many ties, and a skewed target that depends on some."""
     rng = np.random.default_rng(0)
     half = FEATURES // 2
     x = np.hstack((rng.lognormal(5, 2, (count, half)), rng.integers(0, 16, (count, half)).astype(np.float64)))
@@ -36,7 +36,7 @@ def doubled_ranks(values: Floats) -> npt.NDArray[np.int64]:
 
 
 def ranked_anew(x: Floats, y: Floats) -> Floats:
-    """The same correlations by sorting every column with numpy."""
+    """Compute the same correlations by sorting all columns with numpy."""
     target = doubled_ranks(y).astype(np.float64)
     ranks = np.array([doubled_ranks(column) for column in x.T], np.float64)
     rho: Floats = ranks @ target / np.sqrt((ranks**2).sum(axis=1) * (target @ target))
@@ -44,7 +44,7 @@ def ranked_anew(x: Floats, y: Floats) -> Floats:
 
 
 def by_scipy(x: Floats, y: Floats) -> Floats:
-    """The whole matrix in one call, scipy's quickest way, of which only the target's row is wanted."""
+    """Compute the whole matrix in one call, scipy's fastest way; only the target's row is used."""
     return np.asarray(stats.spearmanr(x, y).statistic)[-1, :-1]
 
 

@@ -1,4 +1,4 @@
-"""How long a worker that takes over a hundred sites is before it can serve the first event, with a real Redis."""
+"""Time from the takeover of a hundred sites to the first processed event, with a real Redis."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ SLACK = 3.0
 
 
 class Values(dict[bytes, bytes]):
-    """The table of sites, as it was read from the changelog."""
+    """The table of sites, as read from the changelog."""
 
     async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
         if value is None:
@@ -40,7 +40,7 @@ class Values(dict[bytes, bytes]):
 
 
 def grown(settings: EngineSettings) -> Engine:
-    """A site with a full history, and jobs that wait."""
+    """Return a site with a full history and pending jobs."""
     engine = Engine("model", settings)
     engine.apply(Capacity(site="model", time=0.0, cpus=128))
     for event in run(generate(3, HISTORY + 200, cpus=128, load=0.8), 128, "model"):
@@ -54,7 +54,7 @@ def grown(settings: EngineSettings) -> Engine:
 
 
 class Stored:
-    """What a worker left behind of many sites that are alike: their values in the table, their entries in Redis."""
+    """Stored states of many equal sites: their values in the table, their entries in Redis."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -62,7 +62,7 @@ class Stored:
         self._redis: Any = redis.Redis.from_url(settings.redis.url)
 
     async def taken_over(self) -> OwnedPartition:
-        """The partition, of a worker which begins."""
+        """Return the partition of a new worker."""
         client = connect(self.settings.redis)
 
         def store(_: World, token: OwnershipToken) -> SiteStore:
@@ -73,7 +73,7 @@ class Stored:
         return process.partition()
 
     async def write(self, engine: Engine) -> None:
-        """Store the site as a worker does, and then copies of it under other names."""
+        """Store the site as a worker does, then copies under other names."""
         partition = await self.taken_over()
         handle = await partition.sites.get("model", own=False)
         handle.engine, handle.offset = engine, 1
@@ -84,7 +84,7 @@ class Stored:
         values = dict(self.table)
         self.table.clear()
         for name in NAMES:
-            for key, value in values.items():  # those of segments end with the site's name too
+            for key, value in values.items():  # keys of segments also end with the site's name
                 self.table[key.removesuffix(b"model") + name.encode()] = value
             for key, entry in entries.items():
                 if not key.endswith(b":info"):
@@ -92,7 +92,7 @@ class Stored:
 
 
 @pytest.mark.parametrize("method", ["median", "blend"])
-def test_the_first_event_of_a_worker_with_a_hundred_sites(local_stack: LocalStack, method: str) -> None:
+def test_worker_with_hundred_sites_serves_first_event_in_time(local_stack: LocalStack, method: str) -> None:
     prefix = f"t{uuid.uuid4().hex[:8]}"
     settings = Settings(redis=RedisSettings(url=local_stack.redis.url, prefix=prefix))
     settings = msgspec.structs.replace(settings, engine=msgspec.structs.replace(settings.engine, method=method))

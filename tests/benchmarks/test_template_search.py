@@ -1,4 +1,4 @@
-"""How long the genetic search takes, and what it saves: a template is asked about once, and at constant cost."""
+"""Time of the genetic search, which evaluates each template once and at constant cost."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ LEAST_RATIO = 10.0
 
 @pytest.fixture(scope="module")
 def workload() -> Workload:
-    """Jobs of a simulated site, each ending when the fortieth after it is submitted."""
+    """Return jobs of a simulated site, each of which ends at the fortieth later submission."""
     made = [Job.of(job.submission("s")) for job in generate(1, JOBS, cpus=128, load=0.85)]
     run_s = [float(job.run) for job in generate(1, JOBS, cpus=128, load=0.85)]
     moments = [WorkloadStep(0, 0.0)]
@@ -32,7 +32,7 @@ def workload() -> Workload:
     return Workload(made, run_s, moments)
 
 
-def test_a_search_of_twenty_sets_and_generations(workload: Workload) -> None:
+def test_genetic_search_evaluates_templates_once(workload: Workload) -> None:
     asked = 0
 
     def evaluate(templates: Sequence[RunTemplate]) -> Iterable[TemplateEstimates]:
@@ -51,7 +51,7 @@ def test_a_search_of_twenty_sets_and_generations(workload: Workload) -> None:
     assert asked < 0.6 * sum(map(len, sets))
 
 
-def test_a_set_is_judged_faster_than_by_the_live_method(workload: Workload) -> None:
+def test_template_set_evaluation_is_faster_than_live_method(workload: Workload) -> None:
     texts = [
         "user mean relative 4096",
         "user,cpus/8 linear absolute 1024",
@@ -80,7 +80,7 @@ def test_a_set_is_judged_faster_than_by_the_live_method(workload: Workload) -> N
 
 
 @pytest.mark.parametrize("elapsed_s", [0.0, 600.0])
-def test_a_live_prediction(workload: Workload, elapsed_s: float) -> None:
+def test_live_template_prediction_time_is_printed(workload: Workload, elapsed_s: float) -> None:
     names, kinds = ("user", "queue", "cpus/8", "type", "queue,user"), ("mean relative", "linear absolute")
     texts = [f"{attributes},elapsed/64 {kind} 4096" for attributes in names for kind in kinds]
     method = Templates(texts)

@@ -67,7 +67,7 @@ def days() -> tuple[list[AnyEvent], list[AnyEvent]]:
 
 
 class Users:
-    """People who ask at random, each in a thread; `took` has the seconds of each answer by kind, None if it failed."""
+    """Users with random queries, each in a thread; `took` has the time of each answer (s) by kind, None on failure."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -169,7 +169,7 @@ def test_ten_days_of_two_sites_with_users(stack: LocalStack, tmp_path: Path) -> 
         with meanwhile(feed), users.asking():
             at(UPGRADE_AT)
             since = time.time()
-            for one in workers:  # one after the other, as a rolling upgrade does
+            for one in workers:  # one by one, as in a rolling upgrade
                 one.stop()
                 one.start()
                 until(lambda one=one: ready(one), 300)  # type: ignore[misc]

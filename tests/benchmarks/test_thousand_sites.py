@@ -1,7 +1,7 @@
 """A thousand sites of modest size on the processes of one worker: memory and CPU a site, and the time to become ready.
 
-One site is fed to a worker. Its state and its history in Redis are copied under the other names, so that the sites have
-models without hours of trainings. Then the worker starts, and events of all sites come at the pace of modest sites.
+A worker processes one site. Its state and its history in Redis are copied under the other names, so that the sites have
+models without hours of training. Then the worker starts, and events of all sites arrive at the pace of modest sites.
 
     TESTS_SITES=100 .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_thousand_sites.py
 """
@@ -48,7 +48,7 @@ NAMES = [f"site-{number:04d}" for number in range(SITES)]
 
 
 def processes(here: Deployment) -> list[psutil.Process]:
-    """The processes of the worker that have sites, without the supervisor and those that train."""
+    """Return the worker's processes with sites, without the supervisor and the training processes."""
     return psutil.Process(here.worker.pid).children()
 
 
@@ -57,19 +57,19 @@ def resident_bytes(here: Deployment) -> int:
 
 
 def cpu_s(here: Deployment) -> float:
-    """The CPU time of the worker with all its processes so far."""
+    """Return the CPU time of all processes of the worker up to now."""
     every = [one for process in processes(here) for one in (process, *process.children(recursive=True))]
     return sum(sum(one.cpu_times()[:2]) for one in every)
 
 
 def served(here: Deployment) -> float:
-    """The number of sites in memory, looked at once a second."""
+    """Return the number of sites in memory, polled once a second."""
     time.sleep(1.0)
     return sum(metrics(here.worker)["queuecast_sites"].values())
 
 
 def changelog(here: Deployment) -> dict[bytes, bytes]:
-    """The latest values of the topic of states."""
+    """Return the latest values of the topic of states."""
     places = [TopicPartition(here.topics.state, number) for number in range(PARTITIONS)]
     found: dict[bytes, bytes] = {}
     with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
@@ -89,7 +89,7 @@ def copy_site(here: Deployment) -> None:
     for name in NAMES[1:]:
         partition = partition_of(name, PARTITIONS)
         for key, value in values.items():
-            if site_of(key) == key:  # its events are those of another log
+            if site_of(key) == key:  # its events are from another log
                 head = msgspec.structs.replace(decode_stored(value), partition=partition, offset=-1, first=0)
                 value = encode_stored(head)
             else:
@@ -105,7 +105,7 @@ def copy_site(here: Deployment) -> None:
 
 
 def paced(here: Deployment, events: list[AnyEvent]) -> dict[tuple[str, str], float]:
-    """Send the next events of the model for all sites in turn, for `STEADY_S`; gives when each job was submitted."""
+    """Send the model's next events for all sites in turn, for `STEADY_S`; return the submit time of each job."""
     begin, sent = time.monotonic(), {}
     turns: Iterator[tuple[AnyEvent, str]] = ((event, name) for event in cycle(events) for name in NAMES)
     for number, (event, name) in enumerate(islice(turns, int(STEADY_S * PACE))):

@@ -1,7 +1,7 @@
-"""Accuracy of the estimates in force while jobs wait, and of the notices, on the first jobs of real traces.
+"""Accuracy of estimates in force while jobs wait, and of notifications, on the first jobs of real traces.
 
 `TESTS_WAITING_TRACES=KTH,OSC` selects traces. `TESTS_AGAINST` is the program `queuecast` of another version, in an
-environment of its own: the two are compared in pairs. `TESTS_WAITING_SILENCE_S=300` repeats the capacity of a site at
+separate environment: the two are compared in pairs. `TESTS_WAITING_SILENCE_S=300` repeats the capacity of a site at
 which nothing has happened for so long, in both versions or, with `TESTS_WAITING_AGAINST_SILENT=1`, here only.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_waiting.py
@@ -36,7 +36,7 @@ Scores = Mapping[str, Any]
 
 
 def silence(log: Path, limit_s: float) -> Path:
-    """Write the site's capacity again for each `limit_s` in which nothing happens; return the file."""
+    """Write the site's capacity again for each `limit_s` without an event; return the file."""
     events = list(events_of(read_swf(log), SITE))
     first = next(event for event in events if isinstance(event, Capacity))
     assert any(isinstance(event, Submit) for event in events)

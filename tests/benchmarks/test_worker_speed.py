@@ -1,6 +1,6 @@
-"""The worker as it comes, of one process and of two, beside a bare Faust loop: the same events, the same broker.
+"""Event rate of the default worker, with one and two processes, compared with a bare Faust loop.
 
-`TESTS_SPEED_JOBS` is the number of jobs of each of the four sites, which have a partition each.
+`TESTS_SPEED_JOBS` is the number of jobs of each of the four sites, each with its own partition.
 """
 
 import os
@@ -40,13 +40,13 @@ SETTLING_IN_S = 4
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    """Four busy sites; about three events a job."""
+    """Return the events of four busy sites, about three per job."""
     return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
 
 
 @contextmanager
 def bare_loop(here: Deployment, directory: Path) -> Iterator[None]:
-    """The bare loop as a process, killed afterwards: asked to stop, it may take minutes."""
+    """Run the bare loop as a process, killed at the end, as a normal stop may take minutes."""
     prefix, bootstrap = here.settings.kafka.prefix, here.settings.kafka.bootstrap
     client = KafkaAdminClient(**here.settings.kafka.client_options())
     names = (f"{prefix}bare-outputs", f"{prefix}bare-last-changelog")
@@ -62,7 +62,7 @@ def bare_loop(here: Deployment, directory: Path) -> Iterator[None]:
 
 
 class Outputs:
-    """Reads topics from their beginnings."""
+    """Read topics from their beginnings."""
 
     def __init__(self, here: Deployment, *topics: str) -> None:
         self._consumer = KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")
@@ -70,35 +70,35 @@ class Outputs:
         self.messages: list[Any] = []
 
     def read(self) -> list[Any]:
-        """What has come since the last time."""
+        """Return the new messages."""
         new = [message for batch in self._consumer.poll(timeout_ms=50).values() for message in batch]
         self.messages += new
         return new
 
     def await_count(self, count: int, topic: str) -> None:
-        """Read until a topic has so many records."""
+        """Read until a topic has this number of records."""
         until(lambda: bool(self.read()) and sum(message.topic == topic for message in self.messages) >= count)
 
     @property
     def written(self) -> int:
-        """How many records there are by now, read or not."""
+        """Return the present number of records, read or not."""
         return sum(self._consumer.end_offsets(self._consumer.assignment()).values())
 
     @property
     def seconds(self) -> float:
-        """From the first record's sending to the last one's."""
+        """Time from the first to the last record (s)."""
         stamps: list[int] = [message.timestamp for message in self.messages]
         return (max(stamps) - min(stamps)) / 1000
 
 
-def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
+def test_worker_event_rate_is_near_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
     rates: dict[int, list[float]] = {0: []} | {processes: [] for processes in PROCESSES}
-    left = sum(not isinstance(event, (Capacity, Submit)) for event in events)  # of each one outcome follows
+    left = sum(not isinstance(event, (Capacity, Submit)) for event in events)  # each has one outcome
     for turn, processes in enumerate((*PROCESSES, *PROCESSES)):
         worker = {"checkpoint_events": 1000, "checkpoint_seconds": 2.0, "processes": processes}
         here = deploy(history=6000, worker=worker)
         here.worker.start()
-        until(partial(ready, here.worker))  # each process has its share of the partitions, and finds it again
+        until(partial(ready, here.worker))  # each process has its partitions, and gets them again after a restart
         here.worker.kill()
         here.send(events)
         with bare_loop(here, tmp_path / f"bare-{turn}"):
@@ -119,7 +119,7 @@ def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEven
 
 
 def paced(here: Deployment, events: list[AnyEvent], topic: str, key: Callable[[bytes], Any]) -> list[float]:
-    """Send events evenly, and give the seconds from each submit's sending to its first record, which `key` finds.
+    """Send events evenly; return the time from each submit to its first record by `key` (s).
 
     Later estimates of a job follow its prediction in the same topic.
     """
@@ -144,12 +144,12 @@ def paced(here: Deployment, events: list[AnyEvent], topic: str, key: Callable[[b
 
 
 def of_job(value: bytes) -> Any:
-    """What tells a submit event's prediction, and the event itself."""
+    """Return the key of a submit event and of its prediction."""
     record = msgspec.json.decode(value)
     return record["site"], record.get("job"), record.get("type", "submit")
 
 
-def test_latency_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
+def test_worker_latency_is_compared_with_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
     first, some = events[: PACE * SETTLING_IN_S], events[PACE * SETTLING_IN_S :][: PACE * PACED_S]
     here = deploy(history=6000)
     with bare_loop(here, tmp_path / "bare"):
@@ -161,7 +161,7 @@ def test_latency_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_
     here = deploy(history=6000)
     here.worker.start()
     here.send(events[-1:])
-    until(lambda: bool(sites(here.worker)))  # it has joined its group
+    until(lambda: bool(sites(here.worker)))  # the worker has joined its group
     paced(here, first, here.topics.predictions, of_job)
     ours = paced(here, some, here.topics.predictions, of_job)
     (bare_50, bare_99), (our_50, our_99) = (percentiles(latencies) for latencies in (bare, ours))

@@ -1,4 +1,4 @@
-"""The commands that train a prior and measure it, on made traces."""
+"""Commands that train and measure a prior, on made traces."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ from tests.support.traces import made_trace
     ("setting", "refused"),
     [("grid", "one.swf: not a prior"), ("none", "one.swf: requires engine.prior = 'grid'; it is 'none'")],
 )
-def test_a_replay_begins_with_what_other_sites_taught(
+def test_replay_with_prior_uses_jobs_of_other_sites(
     setting: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("QUEUECAST_ENGINE_PRIOR", setting)
@@ -38,14 +38,14 @@ def test_a_replay_begins_with_what_other_sites_taught(
 
 
 def trained(out: Path, *arguments: str) -> bytes:
-    """What the command writes."""
+    """Return the file that the command writes."""
     command = [sys.executable, "-m", "queuecast", "prior", *arguments, "--out", str(out)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return out.read_bytes()
 
 
 @pytest.mark.long
-def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
+def test_prior_of_same_logs_has_same_bytes(tmp_path: Path) -> None:
     logs = [str(made_trace(tmp_path / f"{name}.swf", jobs=500, seed=seed)) for seed, name in enumerate(("one", "two"))]
     first = trained(tmp_path / "first", *logs)
     assert trained(tmp_path / "second", *reversed(logs)) == first
@@ -54,8 +54,8 @@ def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
         learnt_from([few])
 
 
-def test_a_lesson_is_the_jobs_that_left_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (methods, boosted):  # the package's prior may be of other features than the one that is made
+def test_training_set_has_jobs_that_departed_from_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (methods, boosted):  # the package's prior may have other features than the new prior
         monkeypatch.delattr(module, "shipped")
     lesson = training_set_of(made_trace(tmp_path / "one.swf", jobs=400), jobs=300)
     assert 200 < len(lesson.weights) <= 300 and set(lesson.weights) == {0.5, 1.0}
@@ -64,7 +64,7 @@ def test_a_lesson_is_the_jobs_that_left_the_queue(tmp_path: Path, monkeypatch: p
     assert np.isfinite(shares(lesson.features)).all()
 
 
-def test_the_table_tells_the_errors_with_a_prior_and_without(tmp_path: Path) -> None:
+def test_measure_table_compares_errors_with_and_without_prior(tmp_path: Path) -> None:
     log = made_trace(tmp_path / "one.swf", jobs=400)
     without, by = (errors_of(log, 300, prior) for prior in (None, Prior.decode(FILE.read_bytes())))
     early = by.numbers < 20
@@ -112,7 +112,7 @@ def test_made_months_are_deterministic_and_may_omit_fields() -> None:
     assert {True} in told and {False} in told, "some months tell all walltimes, and some none"
 
 
-def test_a_month_teaches_some_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_month_training_set_has_limited_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(months, "JOBS", 400)
     lesson = months.lesson_of_month(0)
     assert len(lesson.weights) == months.TAUGHT == len(lesson.features)
@@ -121,6 +121,6 @@ def test_a_month_teaches_some_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_array_equal(lesson.features, again.features)
 
 
-def test_the_package_s_prior_is_not_trained_on_made_months_alone() -> None:
+def test_train_command_without_logs_exits_with_usage_error() -> None:
     done = subprocess.run([sys.executable, "-m", "tests.prior.train"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and "the following arguments are required: logs" in done.stderr

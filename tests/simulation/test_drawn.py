@@ -29,7 +29,7 @@ def test_draws_are_the_same_again_and_differ() -> None:
 
 
 @pytest.mark.parametrize("rules", [TURNS, *map(draw, range(12))])
-def test_every_job_runs_and_no_processor_is_given_twice(rules: Rules) -> None:
+def test_drawn_scheduler_runs_all_jobs_within_cpus(rules: Rules) -> None:
     jobs = {job.job: job for job in load()}
     held = 0
     begun: set[str] = set()
@@ -42,7 +42,7 @@ def test_every_job_runs_and_no_processor_is_given_twice(rules: Rules) -> None:
     assert begun == jobs.keys()
 
 
-def test_turns_keep_six_jobs_a_user_and_a_fifth_for_short_ones() -> None:
+def test_turns_rules_limit_jobs_per_user_and_long_jobs() -> None:
     jobs = {job.job: job for job in load()}
     runs: defaultdict[str | None, int] = defaultdict(int)
     long = most = 0
@@ -56,7 +56,7 @@ def test_turns_keep_six_jobs_a_user_and_a_fifth_for_short_ones() -> None:
     assert most == 6
 
 
-def test_who_holds_least_goes_first() -> None:
+def test_turns_rules_start_user_with_least_cpus_first() -> None:
     whole = SimulatedJob(
         job="", submit=0, user="ada", group=None, queue=None, executable=None, cpus=CPUS, run=HOUR, walltime=2 * HOUR
     )
@@ -74,18 +74,18 @@ def test_who_holds_least_goes_first() -> None:
     assert [event.job for event in ran(rules, jobs) if isinstance(event, Start)] == ["a1", "b1", "b2", "a2"]
 
 
-def test_the_queue_is_looked_at_every_few_minutes_alone() -> None:
+def test_drawn_scheduler_with_interval_starts_jobs_at_interval() -> None:
     starts = [event.time for event in ran(Rules(every_s=600), load()) if isinstance(event, Start)]
     assert starts and all(time % 600 == 0 for time in starts)
 
 
-def test_nothing_goes_before_the_first_without_backfilling() -> None:
+def test_drawn_scheduler_without_backfill_keeps_order() -> None:
     events = ran(Rules(backfill="none"), load())
     order = [event.job for event in events if isinstance(event, Start)]
     assert order == [job.job for job in load()]
 
 
-def test_a_copy_goes_its_own_way() -> None:
+def test_forked_drawn_scheduler_gives_same_events() -> None:
     scheduler = Drawn("alder", CPUS, 0, msgspec.structs.replace(TURNS, lottery=1.0))
     jobs = load(count=100)
     for job in jobs:

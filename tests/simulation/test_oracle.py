@@ -16,8 +16,8 @@ CPUS = 64
 
 
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS.keys() - {"multifactor-small"}))
-def test_it_knows_when_a_job_starts_that_no_other_follows(policy: str) -> None:
-    """Of `multifactor-small`, what is planned with changes as jobs end, which a copy does not learn."""
+def test_oracle_start_of_last_job_is_exact(policy: str) -> None:
+    """Without `multifactor-small`, whose plans change as jobs end, which a copy does not learn."""
     jobs = generate(5, 300, CPUS, 1.2, impatient=0.0)
     site = SCHEDULERS[policy]("a", CPUS, jobs[0].submit)
     oracle = Oracle(jobs)
@@ -38,16 +38,16 @@ def lasting(number: int, run: int, walltime: int, cpus: int = CPUS) -> Simulated
     return msgspec.structs.replace(make(number, MONDAY, cpus, run), walltime=walltime)
 
 
-def test_a_job_goes_where_it_truly_starts_first() -> None:
+def test_oracle_chooses_site_of_earliest_start() -> None:
     sites = GridSite("a", CPUS, 0.5, "easy"), GridSite("b", CPUS, 0.5, "easy")
     load = Load({"a": [lasting(1, 900, 1000)], "b": [lasting(2, 50, 2000)]}, [lasting(3, 10, 60)])
     (told,) = route(sites, load, Oracle(load.jobs)).routed
     (untold,) = route(sites, load, Oracle(load.jobs, told=False)).routed
     assert (told.site, told.wait_s) == ("b", 50.0)
-    assert untold.site == "a"  # by the walltimes, since no job has ended yet
+    assert untold.site == "a"  # by walltimes, since no job has ended yet
 
 
-def test_what_jobs_ran_is_learnt_at_each_site() -> None:
+def test_oracle_without_run_times_learns_them_per_site() -> None:
     jobs = [lasting(1, 100, 1000, 8), lasting(2, 100, 1000, 8), lasting(3, 700, 1000)]
     jobs[2] = msgspec.structs.replace(jobs[2], submit=MONDAY + 200)
     jobs.append(msgspec.structs.replace(lasting(4, 10, 60), submit=MONDAY + 210))
@@ -57,15 +57,15 @@ def test_what_jobs_ran_is_learnt_at_each_site() -> None:
     for job in jobs[:3]:
         oracle.observe(site.submit(job))
     site.advance(MONDAY + 210)
-    assert oracle.start_of("4", "a") == MONDAY + 300  # as the two before it, it is to run for 100 s
+    assert oracle.start_of("4", "a") == MONDAY + 300  # expected to run for 100 s, as the two before it
 
 
-def test_asking_changes_nothing() -> None:
+def test_oracle_queries_keep_schedule_unchanged() -> None:
     sites = GridSite("a", CPUS, 0.6, "multifactor"), GridSite("b", CPUS, 0.6, "multifactor-small")
     load = Load.of(sites, 7, 4, 0.2)
 
     class Asking(Oracle):
-        """Asks, and then goes by the shortest queue."""
+        """Query the oracle, then choose the shortest queue."""
 
         def __init__(self) -> None:
             super().__init__(load.jobs, told=False)

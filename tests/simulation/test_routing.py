@@ -68,7 +68,7 @@ def considered(cpus: int = 1, time: float = 0.0, walltime: float = 600.0) -> Job
 
 
 class Recording:
-    """Sends all to one site, and keeps what it was shown."""
+    """Send all jobs to one site, and record the events."""
 
     def __init__(self, site: str) -> None:
         self.site = site
@@ -97,7 +97,7 @@ def test_load_of_a_seed_is_deterministic_with_unique_names() -> None:
     assert max(job.submit for job in jobs) > MONDAY + 4 * DAY
 
 
-def test_a_load_is_as_heavy_as_asked_for() -> None:
+def test_load_has_requested_share_of_capacity() -> None:
     load = Load.of(THREE_SITES, 3, 60, 0.2)
     capacity = sum(site.cpus for site in THREE_SITES) * 60 * DAY
     assert sum(job.cpus * job.seconds for job in load.routed) / capacity == pytest.approx(0.2, rel=0.25)
@@ -112,15 +112,15 @@ def test_router_sees_past_events_but_no_run_time() -> None:
     (first, sites, seen), (second, larger, seen_later) = router.asked
     assert (first.id, first.submit, first.cpus, first.walltime, first.run_s) == ("r1", MONDAY + 30, 4, 600.0, None)
     assert (list(sites), list(larger)) == (["large", "small"], ["large"])
-    assert seen == 2 + 3 + 2  # capacities; a and b come, a starts; c comes and starts
-    assert seen_later == seen + 1 + 3 + 1  # r1 comes, a ends, b and r1 start, c ends at this very second
+    assert seen == 2 + 3 + 2  # capacities; submits of a and b, start of a; submit and start of c
+    assert seen_later == seen + 1 + 3 + 1  # submit of r1, end of a, starts of b and r1, end of c in the same second
     assert second.id == "r2"
     assert [type(event).__name__ for event in router.events["small"]] == ["Capacity", "Submit", "Start", "End"]
     assert [(one.site, one.wait_s) for one in done.routed] == [("large", 20.0), ("large", 0.0)]
     assert {one.job.job: one.wait_s for one in done.own} == {"a": 0.0, "b": 40.0, "c": 0.0}
 
 
-def test_a_site_of_the_grid_is_the_same_as_alone() -> None:
+def test_grid_site_events_equal_single_site_run() -> None:
     load = Load.of(SITES, 2, 4, 0.1)
     router = Recording("large")
     route(SITES, load._replace(routed=[]), router)
@@ -129,7 +129,7 @@ def test_a_site_of_the_grid_is_the_same_as_alone() -> None:
         assert router.events[site.name][1:] == expected[1:]
 
 
-def test_how_jobs_fared() -> None:
+def test_routing_means_equal_values_by_hand() -> None:
     def placed(submit: int, run_s: int, wait_s: float) -> Placed:
         return Placed(job("x", submit, run_s=run_s), "s", wait_s)
 
@@ -157,7 +157,7 @@ def test_lots_are_drawn_by_size_and_the_same_again() -> None:
     assert set(chosen()) == {"a", "b"} and 700 < chosen().count("a") < 800
 
 
-def test_the_blind_rules_count_what_they_name() -> None:
+def test_blind_routers_count_queued_jobs_and_free_cpus() -> None:
     events = [
         *(capacity(10, site="a"), asking("a", "1", 8), start("1", site="a"), asking("a", "2", 8), asking("a", "3", 1)),
         *(capacity(10, site="b"), asking("b", "1", 9), start("1", site="b"), asking("b", "2", 8)),
@@ -174,13 +174,13 @@ def test_the_blind_rules_count_what_they_name() -> None:
 
 
 def busy(site: str, seconds: float, router: Router) -> Router:
-    """All of a site's ten CPUs are in use for so long, as the walltime has it."""
+    """Occupy all ten CPUs of a site for this walltime (s)."""
     request = submit("1", site=site, cpus=10, walltime=seconds)
     return told(router, capacity(10, site=site), request, start("1", site=site))
 
 
 @pytest.mark.parametrize("kind", [ByWhatIf, ByEstimates])
-def test_a_job_goes_where_it_waits_least(kind: type[ByWhatIf]) -> None:
+def test_router_chooses_site_with_shortest_wait(kind: type[ByWhatIf]) -> None:
     router = kind(BY_POLICY)
     busy("a", 3000.0, router)
     busy("b", 2000.0, router)
@@ -190,7 +190,7 @@ def test_a_job_goes_where_it_waits_least(kind: type[ByWhatIf]) -> None:
     assert router.choose(considered(time=100.0), ["a", "b"]) == "a"
 
 
-def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
+def test_router_by_what_if_equals_engine_prediction() -> None:
     events = [capacity(10, site="a"), asking("a", "1", 6), start("1", site="a"), asking("a", "2", 8, time=10.0)]
     job = considered(4, 50.0, walltime=60.0)
     waits = {}
@@ -203,11 +203,11 @@ def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
         (said,) = consider(engine, [job])
         waits[policy] = router.wait_s(job, "a")
         assert said.method == policy and waits[policy] == said.predicted_wait_s
-    assert waits == {"easy": 0.0, "fcfs": 1150.0}  # backfilled; after both
+    assert waits == {"easy": 0.0, "fcfs": 1150.0}  # backfilled; after both jobs
     assert router.wait_s(considered(11, 50.0), "a") == float("inf")
 
 
-def test_nameless_what_if_hides_who_submits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nameless_what_if_omits_user_group_and_account(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Job] = []
 
     def answer(router: ByWhatIf, job: Job, site: str) -> None:
@@ -219,29 +219,29 @@ def test_nameless_what_if_hides_who_submits(monkeypatch: pytest.MonkeyPatch) -> 
     assert asked == [job]
 
 
-def test_standing_estimates_are_as_old_as_they_may_be() -> None:
+def test_router_by_estimates_keeps_estimates_until_refresh() -> None:
     router = ByEstimates(BY_POLICY)
-    busy("a", 3000.0, router)  # all at 0 s: the estimates of then know it
+    busy("a", 3000.0, router)  # all at 0 s: included in the estimates of 0 s
     assert router.wait_s(considered(time=10.0), "a") == 3000.0
     told(router, end("1", 20.0, "a"))
     assert router.wait_s(considered(time=25.0), "a") == 3000.0
     assert router.wait_s(considered(time=30.0), "a") == 3000.0
     assert router.wait_s(considered(time=31.0), "a") == 0.0
     told(router, asking("a", "2", 10, time=1000.0), start("2", 1000.0, "a"))
-    assert router.wait_s(considered(time=1000.0), "a") == 0.0  # at this second they are being made
+    assert router.wait_s(considered(time=1000.0), "a") == 0.0  # the estimates are computed in this second
     assert router.wait_s(considered(time=1001.0), "a") == 600.0
     told(router, asking("a", "3", 10, time=1010.0), asking("a", "4", 10, time=1040.0))
-    assert router.wait_s(considered(time=1040.0), "a") == 1170.0  # those of 1030 s: one runs on, one queues
+    assert router.wait_s(considered(time=1040.0), "a") == 1170.0  # the estimates of 1030 s: one job runs, one is queued
 
 
-def test_standing_estimates_are_of_shapes() -> None:
+def test_router_by_estimates_rounds_job_up_to_shape() -> None:
     router = ByEstimates(BY_POLICY)
     wide = submit("1", site="a", cpus=6, walltime=4000.0)
     told(router, capacity(10, site="a"), wide, start("1", site="a"))
     assert router.wait_s(considered(4, 50.0), "a") == 0.0
     assert router.wait_s(considered(3, 50.0), "a") == 0.0
-    assert router.wait_s(considered(5, 50.0), "a") == 4000.0  # as one of eight
-    assert router.wait_s(considered(9, 50.0), "a") == 4000.0  # as one of all ten
+    assert router.wait_s(considered(5, 50.0), "a") == 4000.0  # as a shape of eight CPUs
+    assert router.wait_s(considered(9, 50.0), "a") == 4000.0  # as a shape of all ten CPUs
     assert router.wait_s(considered(11, 50.0), "a") == float("inf")
 
 
@@ -259,13 +259,13 @@ def test_grid_estimate_for_routing_is_of_the_open_queue(monkeypatch: pytest.Monk
     assert [(job.queue, job.cpus) for job in asked] == [("long", 4), ("short", 4), ("long", 4)]
 
 
-def test_a_site_of_which_nothing_is_known_is_not_chosen() -> None:
+def test_router_ignores_site_without_events() -> None:
     router = ByEstimates(BY_POLICY)
     busy("a", 3000.0, router)
     assert router.choose(considered(time=50.0), ["b", "a"]) == "a"
 
 
-def test_the_clairvoyant_knows_when_jobs_end() -> None:
+def test_clairvoyant_router_uses_true_run_times() -> None:
     runs = {"1": 100.0, "new": 50.0}
     router = Clairvoyant(runs, BY_POLICY)
     busy("a", 3000.0, router)
@@ -298,7 +298,7 @@ def test_routing_by_expected_wait_beats_rules_without_it() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("rules", [TURNS, draw(4), draw(25)])
-def test_a_job_that_queues_everywhere_runs_once(seed: int, rules: Rules) -> None:
+def test_job_queued_at_all_sites_runs_once(seed: int, rules: Rules) -> None:
     sites = [site._replace(cpus=site.cpus // 4) for site in same_policy(rules)]
     load = Load.of(sites, seed, days=6, share=0.2)
     events: list[AnyEvent] = []
@@ -328,7 +328,7 @@ def test_bursts_are_spread_over_the_sites() -> None:
 
 
 def spread_of_a_burst(sites: Sequence[GridSite], seed: int) -> Counter[str]:
-    """How many of 42 jobs alike, asked about one after the other in one second, go to each site."""
+    """Return the number of 42 equal jobs, routed one by one in one second, per site."""
     router = ByWhatIf()
     route(sites, Load.of(sites, seed=seed, days=5, share=0.2), router)
     now = 1.0 + max(engine.time for engine in router.engines.values())

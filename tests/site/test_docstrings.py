@@ -1,4 +1,4 @@
-"""The docstrings keep to the rules of language."""
+"""Docstrings follow the rules of language."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ MAX_WORDS = 0.001  # rejected words by words
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    """Yield where each docstring is, and its text without literals and examples."""
+    """Yield the location of each docstring, and its text without literals and examples."""
     for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""The documents and the newest commit keep to the rules of language."""
+"""Documents and the newest commit message follow the rules of language."""
 
 import shutil
 import subprocess
@@ -33,7 +33,7 @@ def test_findings_of_a_text_name_its_rules(text: str, rules: list[str]) -> None:
 
 
 def test_newest_commit_message_uses_plain_language() -> None:
-    """A shallow clone of a merge, and the sources of a release, have none."""
+    """A shallow clone of a merge and a source release have no commit message."""
     if shutil.which("git"):
         command = ["git", "log", "-1", "--no-merges", "--format=%B"]
         message = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout

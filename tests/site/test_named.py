@@ -58,7 +58,7 @@ def test_commands_and_options_of_a_page_exist(page: str) -> None:
 
 
 def definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
-    """Yield the names of classes and functions, those of methods after the name of their class."""
+    """Yield the names of classes and functions; method names follow the name of their class."""
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + node.name

@@ -1,4 +1,4 @@
-"""Seeds of the simulation, and proof that it finds defects which workers once had."""
+"""Seeds of the simulation, and proof that it detects earlier defects of workers."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -15,12 +15,12 @@ from tests.worker_simulation.simulation import Simulation, check
 from tests.worker_simulation.workers import ReadEvents, Worker
 
 SEEDS = (0, 1, 2, 4, 5)
-CLEARED_SEED = 159  # a checkpoint ends while such a rebuild runs, which must not clear it of crashes
+CLEARED_SEED = 159  # a checkpoint ends during such a rebuild, which must keep its crash marker
 RENEWED_SEED = 9  # a fenced worker restores a site after its successor has claimed it
-REBUILD_SEED = 31  # a rebuild comes to an event on which workers have crashed
+REBUILD_SEED = 31  # a rebuild reaches an event that crashed workers
 GENERATION_SEED = 199  # Redis loses the entries of a generation that a state counts
-REFUSED_SEED = 302  # a refused operation is redelivered after a reset of its site
-SEARCHED = 60  # seeds among which a defect must be found
+REFUSED_SEED = 302  # a rejected operation is redelivered after a reset of its site
+SEARCHED = 60  # number of seeds in which a defect must be found
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, REBUILD_SEED, CLEARED_SEED, RENEWED_SEED, GENERATION_SEED, REFUSED_SEED])
@@ -37,7 +37,7 @@ def test_simulation_of_one_seed_repeats_exactly() -> None:
 
 
 def assert_found(likely: Iterable[int]) -> None:
-    """Some seed fails; those come first that once did."""
+    """Check that a seed fails, starting with seeds that failed before."""
     for seed in chain(likely, range(SEARCHED)):
         try:
             check(seed)
@@ -50,7 +50,7 @@ def test_changelog_read_only_before_claims_is_found(monkeypatch: pytest.MonkeyPa
     async def nothing(*_: Any) -> ChangelogRecords:
         return ChangelogRecords([], -1)
 
-    async def unconfirmed(_: Worker) -> None:  # which would hide the defect in these seeds
+    async def unconfirmed(_: Worker) -> None:  # a confirmation would hide the defect in these seeds
         pass
 
     monkeypatch.setattr(ReadEvents, "late_states", nothing)

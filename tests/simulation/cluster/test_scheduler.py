@@ -1,4 +1,4 @@
-"""A cluster's schedule, worked out by hand. Nothing tells jobs apart but the order of submission, unless it is said."""
+"""Schedules of a cluster, computed by hand. Jobs differ only in submission order unless stated."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def job(number: int, submit: int, run: int, *partitions: str, **more: Any) -> Cl
 
 
 def schedule(site: Cluster, *jobs: ClusterJob) -> dict[str, Start]:
-    """The starts by job."""
+    """Return the start times by job."""
     scheduler = ClusterScheduler("a", site)
     events = [event for one in jobs for event in scheduler.submit(one)] + scheduler.finish()
     return {event.job: event for event in events if isinstance(event, Start)}
@@ -33,8 +33,8 @@ def starts(site: Cluster, *jobs: ClusterJob) -> dict[str, float]:
     return {name: start.time for name, start in schedule(site, *jobs).items()}
 
 
-def test_a_task_needs_one_node_however_much_is_free_in_all() -> None:
-    # Each node has one CPU left beside job 1: two in all, and no room for a task of two.
+def test_task_requires_room_on_one_node() -> None:
+    # Each node has one free CPU besides job 1: two in total, but no room for a task of two.
     spread = job(1, 0, 100, tasks=2, cpus=3, spread=True)
     assert starts(cluster(), spread, job(2, 1, 10, cpus=2), job(3, 2, 10, tasks=2)) == {"1": 0, "2": 100, "3": 2}
 
@@ -59,7 +59,7 @@ def test_scheduler_reports_the_blocking_limit_if_configured() -> None:
         assert told == (found if tells else [])
 
 
-def test_an_exclusive_job_gets_whole_nodes() -> None:
+def test_exclusive_job_gets_whole_nodes() -> None:
     found = schedule(cluster(), job(1, 0, 100), job(2, 1, 10, tasks=2, exclusive=True), job(3, 2, 5, tasks=1))
     assert found["2"].time == 100 and (found["2"].cpus, found["2"].nodes) == (8, 2)
     assert found["3"].time == 2
@@ -91,7 +91,7 @@ def test_shared_nodes_count_once_and_the_higher_tier_goes_first() -> None:
     assert starts(cluster(partitions=partitions), *jobs) == {"1": 0, "3": 100, "2": 110}
 
 
-def test_a_job_in_two_partitions_starts_where_there_is_room() -> None:
+def test_job_of_two_partitions_starts_in_partition_with_room() -> None:
     pools = (*TWO_NODES, Pool(name="more", nodes=1, cpus=4))
     partitions = (*ONE_QUEUE, Partition(name="more", pools=["more"]))
     found = schedule(cluster(pools, partitions), job(1, 0, 100, tasks=8), job(2, 1, 10, "batch", "more", tasks=3))
@@ -99,12 +99,12 @@ def test_a_job_in_two_partitions_starts_where_there_is_room() -> None:
 
 
 def test_backfill_does_not_delay_a_reservation() -> None:
-    # Job 2 has both nodes reserved from 100 on. Job 3 would end by then, job 4 would not.
+    # Job 2 has both nodes reserved from 100 on. Job 3 would end before, job 4 would not.
     jobs = job(1, 0, 100, cpus=4), job(2, 1, 50, tasks=8), job(3, 2, 98, cpus=2), job(4, 3, 98, cpus=2)
     assert starts(cluster(), *jobs) == {"1": 0, "3": 2, "2": 100, "4": 150}
 
 
-def test_each_partition_has_a_reservation_for_its_first_job() -> None:
+def test_partition_reserves_nodes_for_its_first_job() -> None:
     # Both partitions may use all nodes. Job 3 is the first of its partition: job 4 must not delay it.
     partitions = (*ONE_QUEUE, Partition(name="other", pools=["node"]))
     jobs = (
@@ -117,7 +117,7 @@ def test_each_partition_has_a_reservation_for_its_first_job() -> None:
     assert starts(cluster(partitions=partitions), *jobs) == {"1": 0, "5": 4, "2": 100, "3": 150, "4": 200}
 
 
-def test_a_limit_passes_a_user_over_and_keeps_no_room_for_it() -> None:
+def test_job_over_user_limit_is_skipped_without_reservation() -> None:
     site = cluster(limits=(Limit(per="user", partition="batch", cpus=4),))
     jobs = job(1, 0, 100, cpus=4), job(2, 1, 10), job(3, 2, 300, cpus=4, user="bob"), job(4, 3, 10, qos="high")
     assert starts(site, *jobs) == {"1": 0, "3": 2, "2": 100, "4": 100}
@@ -126,7 +126,7 @@ def test_a_limit_passes_a_user_over_and_keeps_no_room_for_it() -> None:
     assert starts(of_all, *alike, job(3, 0, 10)) == {"1": 0, "3": 0, "2": 10}
 
 
-def test_who_has_held_less_goes_first_and_a_qos_has_points() -> None:
+def test_priority_includes_fairshare_and_qos() -> None:
     jobs = job(1, 0, 100, tasks=8), job(2, 1, 50, tasks=8), job(3, 2, 50, tasks=8, user="bob", qos="high")
     fair = Factors(age=0.0, fairshare=1.0, size=0.0)
     assert starts(cluster(factors=fair), *jobs) == {"1": 0, "3": 100, "2": 150}
@@ -149,7 +149,7 @@ def test_announced_window_blocks_jobs_that_would_overlap() -> None:
     ]
 
 
-def test_a_window_may_take_some_nodes_only() -> None:
+def test_window_of_some_nodes_blocks_only_those_nodes() -> None:
     window = Window(0, Reservation(name="half", start=100.0, end=200.0, pools=["node"], nodes=1))
     jobs = job(1, 0, 250, cpus=4), job(2, 0, 150, cpus=4), job(3, 0, 90, cpus=4)
     assert starts(cluster(windows=(window,)), *jobs) == {"1": 0, "3": 0, "2": 200}
@@ -181,13 +181,13 @@ def test_job_is_killed_at_walltime_or_withdrawn_after_patience() -> None:
         {"account": "guest"},
     ],
 )
-def test_what_can_never_run_is_refused(never: dict[str, Any]) -> None:
+def test_job_that_can_never_run_is_rejected(never: dict[str, Any]) -> None:
     site = cluster(partitions=(Partition(name="batch", pools=["node"], max_walltime=1000, accounts=["staff"]),))
     with pytest.raises(ValueError, match="can run in none"):
         ClusterScheduler("a", site).submit(job(1, 0, 10, **{"account": "staff", **never}))
 
 
-def test_a_copy_goes_its_own_way() -> None:
+def test_forked_scheduler_is_independent() -> None:
     scheduler = ClusterScheduler("a", cluster())
     scheduler.submit(job(1, 0, 100, tasks=8))
     copied = scheduler.fork()

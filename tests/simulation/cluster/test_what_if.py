@@ -1,6 +1,6 @@
-"""What-if beside the true schedule of a simulated cluster, where run times are known and nobody comes later.
+"""What-if compared with the true schedule of a simulated cluster, with known run times and no later jobs.
 
-The cluster schedules tasks on nodes, by submission and with EASY backfilling; the engine is told what any site tells.
+The cluster schedules tasks on nodes, by submission and with EASY backfilling; the engine gets the usual events.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ def job(number: int, hours: float, partition: str = "batch", submit: int = 0, **
 
 
 class Site(Watched):
-    """A cluster with jobs, and an engine that has seen its events."""
+    """A cluster with jobs, and an engine that has processed its events."""
 
     def __init__(self, jobs: Iterable[ClusterJob], pools: tuple[Pool, ...] = POOLS, **more: Any) -> None:
         rules = {"partitions": PARTITIONS, "factors": FIFO, **more}
@@ -50,11 +50,11 @@ class Site(Watched):
             self.submit(one)
 
     def waits(self, probe: ClusterJob) -> tuple[float, float]:
-        """The wait that is told, and the true one, in seconds."""
+        """Return the predicted and the true wait, in seconds."""
         return self.probe(probe)[1:]
 
 
-def test_a_full_and_an_empty_partition() -> None:
+def test_what_if_distinguishes_full_and_empty_partition() -> None:
     site = Site(
         [*(job(number, 2 + number, tasks=16) for number in range(4)), *(job(9 + n, 5, tasks=32) for n in (1, 2))]
     )
@@ -70,7 +70,7 @@ def test_partitions_that_share_nodes_wait_for_one_another() -> None:
     assert site.waits(job(5, 5, "debug", tasks=8)) == (0.0, 0.0)
 
 
-def test_gpus_are_waited_for_beside_free_processors() -> None:
+def test_what_if_waits_for_gpus_despite_free_cpus() -> None:
     running = [job(number, 2 + number, "gpu", cpus=2, gpus=4) for number in range(2)]
     site = Site([*running, job(3, 6, "gpu", gpus=4, cpus=2)])
     told, true = site.waits(job(4, 1, "gpu", gpus=2, cpus=1))
@@ -92,7 +92,7 @@ def test_whole_nodes_are_waited_for() -> None:
     assert true == 3 * HOUR and told == pytest.approx(true, rel=0.1)
 
 
-def test_memory_is_waited_for_beside_free_processors() -> None:
+def test_what_if_waits_for_memory_despite_free_cpus() -> None:
     site = Site([job(number, 2 + number, cpus=1, memory=64 * GB) for number in range(4)])
     told, true = site.waits(job(9, 1, memory=60 * GB))
     assert true == 2 * HOUR and told == pytest.approx(true, rel=0.1)
@@ -105,11 +105,11 @@ def test_what_if_before_maintenance_starts_after_it() -> None:
     assert site.waits(job(2, 30, tasks=8)) == (0.0, 0.0)
     told, true = site.waits(job(3, 60, tasks=8))
     assert true == 2 * DAY + 8 * HOUR and told == pytest.approx(true, rel=0.01)
-    told, true = site.waits(job(4, 47, tasks=64))  # after job 1 it would not end by then
+    told, true = site.waits(job(4, 47, tasks=64))  # after job 1, it would not end before the window
     assert true == 2 * DAY + 8 * HOUR and told == pytest.approx(true, rel=0.01)
 
 
-def test_where_it_cannot_run_the_answer_says_so() -> None:
+def test_what_if_reports_partitions_that_cannot_run_job() -> None:
     site = Site([])
     assert "GPUs a node" in str(site.asked(job(1, 1, "gpu", gpus=8, spread=True)).cannot_run)
     never = site.asked(job(2, 1, gpus=1))

@@ -9,7 +9,7 @@ from tests.simulation.grid import MONDAY
 
 
 @pytest.mark.parametrize("name", CLUSTER_SITES)
-def test_nothing_is_given_out_twice_and_everything_comes_back(name: str) -> None:
+def test_cluster_resources_are_never_exceeded_and_all_released(name: str) -> None:
     site = CLUSTER_SITES[name]
     scheduler = ClusterScheduler(name, site.cluster, MONDAY)
     whole = scheduler.nodes.free.copy()
@@ -34,7 +34,7 @@ def test_workload_of_a_seed_is_deterministic_and_sorted() -> None:
     assert isinstance(first, Capacity) and (first.cpus, first.nodes) == (40 * 16 + 6 * 32, 46)
 
 
-def test_a_submission_says_what_is_asked_for_in_all() -> None:
+def test_cluster_job_submit_event_has_total_resources() -> None:
     site = CLUSTER_SITES["mixed"]
     old = next(job for job in generate_for(site, 1, 1, MONDAY) if job.gpu_type and job.tasks * job.gpus > 4)
     event = old.submission("a")
