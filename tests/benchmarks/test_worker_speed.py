@@ -45,17 +45,17 @@ def events() -> list[AnyEvent]:
 
 
 @contextmanager
-def bare_loop(here: Deployment, directory: Path) -> Iterator[None]:
-    """Run the bare loop as a process, killed at the end, as a normal stop may take minutes."""
+def bare_loop(here: Deployment, directory: Path, script: str = "bare_loop.py") -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a bare loop as a process, killed at the end, as a normal stop may take minutes."""
     prefix, bootstrap = here.settings.kafka.prefix, here.settings.kafka.bootstrap
     client = KafkaAdminClient(**here.settings.kafka.client_options())
     names = (f"{prefix}bare-outputs", f"{prefix}bare-last-changelog")
     client.create_topics({name: {"num_partitions": PARTITIONS} for name in names}, wait_for_metadata=True)
     client.close()
-    script = Path(__file__).parent / "bare_loop.py"
-    process = subprocess.Popen([sys.executable, script, bootstrap, prefix, str(PARTITIONS), directory])
+    program = Path(__file__).parent / script
+    process = subprocess.Popen([sys.executable, program, bootstrap, prefix, str(PARTITIONS), directory])
     try:
-        yield
+        yield process
     finally:
         process.kill()
         process.wait()
