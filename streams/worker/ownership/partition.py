@@ -29,6 +29,7 @@ from streams.worker.ownership.kept_sites import KeptSites, kept_sites
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.partition_sites import PartitionSites
 from streams.worker.ownership.processing import Processing
+from streams.worker.ownership.runs import RunBudget
 from streams.worker.ownership.site_queues import MemoryBudget, SiteQueues
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class SharedContext:
         reading_first: Limits concurrent restores before a partition is served.
         reading: Limits concurrent restores after that.
         rebuilding: Limits concurrent rebuilds of sites.
+        runs: Limits the runs of messages of the partitions.
     """
 
     settings: Settings
@@ -78,6 +80,10 @@ class SharedContext:
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     exclusive: ExclusiveWork = field(default_factory=ExclusiveWork)
     rebuilding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    runs: RunBudget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runs = RunBudget(lambda: self.clock())
 
 
 class OwnedPartition:
@@ -152,7 +158,14 @@ class OwnedPartition:
             context.clock,
         )
         self._processing = Processing(
-            self.token, self._queues, self.sites, self.checkpoints, context.intake, context.outbox, context.rebuilding
+            self.token,
+            self._queues,
+            self.sites,
+            self.checkpoints,
+            context.intake,
+            context.outbox,
+            context.rebuilding,
+            context.runs,
         )
         self._serving, self._leaving = asyncio.Event(), asyncio.Event()
         self._scope = asyncio.TaskGroup()

@@ -24,6 +24,7 @@ from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.partition_sites import EvictionPending, PartitionSites
+from streams.worker.ownership.runs import RunBudget
 from streams.worker.ownership.site_queues import SiteQueues
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Processing:
 
     Args:
         rebuilding: Limits the concurrent rebuilds of this worker.
+        runs: Limits the messages between two turns of the loop's other tasks.
     """
 
     token: OwnershipToken
@@ -77,6 +79,7 @@ class Processing:
     intake: Intake
     outbox: Outbox
     rebuilding: asyncio.Semaphore
+    runs: RunBudget
     _next: dict[str, int] = field(default_factory=dict, init=False)  # the offset of the next event, by topic
     _passed_over: list[tuple[str, int, int]] = field(default_factory=list, init=False)
     _gaps: dict[str, list[int]] = field(default_factory=dict, init=False)  # the offset after each gap, by topic
@@ -101,20 +104,29 @@ class Processing:
         The states were read some time before the committed offsets at which the messages begin. If this process is
         still a member of the group when it has the first message, no other worker has committed an offset in between.
         """
-        is_confirmed = False
+        message = await self.queues.next()
+        await self.sites.loader.confirm_membership()
         while True:
+            with self.runs.active():
+                while message is not None:
+                    async with self.checkpoints.turn:
+                        await self._process_run(message)
+                    await asyncio.sleep(0)  # a backlog must not delay other tasks
+                    message = self.queues.poll()
             message = await self.queues.next()
-            if not is_confirmed:
-                await self.sites.loader.confirm_membership()
-                is_confirmed = True
-            async with self.checkpoints.turn:
-                self.token.check()
-                await self._check_gaps()
-                if (awaited := self._awaited(message)) is not None:
-                    self.queues.hold(awaited)
-                else:
-                    await self._process(message)
-            await asyncio.sleep(0)  # a backlog must not delay other tasks
+
+    async def _process_run(self, message: Fetched | None) -> None:
+        """Process a run of messages from this one on, or fewer if none is left."""
+        for _ in self.runs.run():
+            if message is None and (message := self.queues.poll()) is None:
+                return
+            self.token.check()
+            await self._check_gaps()
+            if (awaited := self._awaited(message)) is not None:
+                self.queues.hold(awaited)
+            else:
+                await self._process(message)
+            message = None
 
     def _awaited(self, message: Fetched) -> "asyncio.Future[Any] | None":
         """Return what a message has to wait for; None if it can be processed."""

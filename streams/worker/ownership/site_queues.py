@@ -234,18 +234,22 @@ class SiteQueues:
 
     async def next(self) -> Fetched:
         """Return the next message. The caller then marks it as `done`, or puts it back with `hold` or `again`."""
-        while True:
-            while not self._ready or self._closed:
-                self._some.clear()
-                await self._some.wait()
+        while (message := self.poll()) is None:
+            self._some.clear()
+            await self._some.wait()
+        return message
+
+    def poll(self) -> Fetched | None:
+        """Return the next message as `next` does; None if there is none now."""
+        while self._ready and not self._closed:
             served_s, _, queue = heappop(self._ready)
             queue.queued = False
             if self._first is None or self._first.comes_before(queue.messages[0]):
-                break
+                self._now_s = max(served_s, self._now_s)
+                self._taken = queue, self._clock()
+                return queue.messages[0]
             self._behind.append(queue)
-        self._now_s = max(served_s, self._now_s)
-        self._taken = queue, self._clock()
-        return queue.messages[0]
+        return None
 
     def done(self) -> None:
         """Record that the current message is processed."""
