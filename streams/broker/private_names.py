@@ -75,6 +75,24 @@ AIOKAFKA = (
         ("fetch_context", "reassignment_in_progress", "subscription", "partitions_auto_assigned"),
         "records of active partitions alone are taken",
     ),
+    PrivateNames(
+        "aiokafka",
+        "aiokafka.producer.producer:AIOKafkaProducer",
+        ("_message_accumulator",),
+        "records join an open batch",
+    ),
+    PrivateNames(
+        "aiokafka",
+        "aiokafka.producer.message_accumulator:MessageAccumulator",
+        ("_batches", "_closed", "_exception"),
+        "records join an open batch",
+    ),
+    PrivateNames(
+        "aiokafka",
+        "aiokafka.producer.message_accumulator:MessageBatch",
+        ("_builder", "future"),
+        "records join an open batch",
+    ),
 )
 
 FAUST = (
@@ -114,7 +132,18 @@ FAUST = (
         ),
         "our member of the group, its end, its seek and its acknowledgements",
     ),
-    PrivateNames("faust-streaming", "faust.transport.drivers.aiokafka:Transport", ("Consumer",), "our consumer"),
+    PrivateNames(
+        "faust-streaming",
+        "faust.transport.drivers.aiokafka:Transport",
+        ("Consumer", "Producer"),
+        "our consumer and producer",
+    ),
+    PrivateNames(
+        "faust-streaming",
+        "faust.transport.drivers.aiokafka:Producer",
+        ("_ensure_producer",),
+        "records join an open batch",
+    ),
     PrivateNames("faust-streaming", "faust.tables.manager:TableManager", ("recovery",), "the end of recovery is kept"),
     PrivateNames(
         "faust-streaming",

@@ -222,7 +222,7 @@ async def _send(
     partition: int | None,
     headers: Sequence[tuple[str, bytes]] = (),
 ) -> Awaitable[Any]:
-    sent: Awaitable[Any] = await app.producer.send(topic, key, value, partition, None, list(headers))
+    sent: Awaitable[Any] = await app.producer.deliver(topic, key, value, partition, list(headers))
     return sent
 
 

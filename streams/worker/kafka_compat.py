@@ -6,7 +6,7 @@ version, compare each override with its source. `streams.broker.private_names` l
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Set
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Set
 from typing import Any
 
 from aiokafka import conn
@@ -37,6 +37,9 @@ FETCH_WAIT_MS = 100
 
 AGAIN_S = 1.0
 """Pause before a retry of a query for the group's members, seconds."""
+
+
+Headers = list[tuple[str, bytes]]
 
 
 class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka's classes are untyped
@@ -316,7 +319,53 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
             await self._thread.seek_to_beginning(*(self._new_topicpartition(*tp) for tp in new))
 
 
+class Producer(aiokafka.Producer):  # type: ignore[misc]  # faust's classes are untyped
+    """Faust's producer, with a short way into a batch that is already open.
+
+    In Faust 0.15.3 and aiokafka 0.14 each record passes through six functions and has a future of its own. With a
+    backlog nearly every record finds an open batch, and shares the future of this batch.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # The future of the latest batch of each partition, and the one given for it, which may be cancelled.
+        self._deliveries: dict[TP, tuple[asyncio.Future[Any], asyncio.Future[Any]]] = {}
+
+    async def deliver(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        headers: list[tuple[str, bytes]],
+    ) -> Awaitable[Any]:
+        """Send a record; the result is done when the broker has it."""
+        if partition is not None and (delivery := self._append(TP(topic, partition), key, value, headers)) is not None:
+            return delivery
+        sent: Awaitable[Any] = await self.send(topic, key, value, partition, None, headers)
+        return sent
+
+    def _append(
+        self, place: TP, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> asyncio.Future[Any] | None:
+        """Append a record to the open batch of a partition; None if there is none, or it is full."""
+        accumulator = self._ensure_producer()._message_accumulator
+        batches = accumulator._batches.get(place)
+        if not batches or accumulator._closed or accumulator._exception is not None:
+            return None
+        batch = batches[-1]
+        if batch._builder.append(timestamp=None, key=key, value=value, headers=headers) is None:
+            return None
+        future, delivery = self._deliveries.get(place, (None, None))
+        if delivery is None or future is not batch.future or delivery.cancelled():
+            # The producer needs the batch's own future, even if a checkpoint is cancelled.
+            delivery = asyncio.shield(batch.future)
+            self._deliveries[place] = batch.future, delivery
+        return delivery
+
+
 class Transport(aiokafka.Transport):  # type: ignore[misc]  # faust's classes are untyped
-    """Faust's Kafka transport with our consumer."""
+    """Faust's Kafka transport with our consumer and producer."""
 
     Consumer = Consumer
+    Producer = Producer

@@ -180,7 +180,11 @@ class Processing:
         """Record an event as processed, with the records that are being sent."""
         batch = self.checkpoints.pending.batch
         batch.events += 1
-        batch.sends.extend(sends)
+        for send in sends:
+            if (
+                not batch.sends or batch.sends[-1] is not send
+            ):  # records of one batch of the producer share their future
+                batch.sends.append(send)
 
     def _passed(self, handle: SiteHandle, raw: Fetched, applied_parts: int, *sends: Awaitable[Any]) -> None:
         """Record an event as applied or rejected in its site, with the records that are being sent."""

@@ -63,6 +63,22 @@ class Deck:
         return found
 
 
+def test_poll_returns_ready_messages_until_closed() -> None:
+    async def scenario() -> None:
+        deck = Deck([message(0, "alder"), message(1, "alder"), message(2, "alder")])
+        assert deck.queues.poll() is None
+        deck.put_all()
+        assert deck.queues.poll() == deck.log[0]
+        assert deck.queues.poll() is None  # the site's first message is being processed
+        deck.queues.done()
+        assert deck.queues.poll() == deck.log[1]
+        deck.queues.done()
+        deck.queues.close()
+        assert deck.queues.poll() is None
+
+    asyncio.run(scenario())
+
+
 @given(st.lists(st.tuples(st.sampled_from(SITES), st.booleans()), max_size=40), st.integers(2, 60), st.randoms())
 def test_site_queues_give_each_message_once_in_site_order(
     drawn: list[tuple[str, bool]], places: int, random: Any
