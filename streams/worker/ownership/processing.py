@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from models.engine.operator_commands import operate
-from models.records import AnyEvent, AnyOperation, ForgetJob, LoadPrior, Rebuild, ResetSite, SetCapacity
+from models.records import AnyEvent, AnyOperation, Rebuild, ResetSite
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import EngineInput
 from streams.worker.checkpoint.crashes import MAX_CRASHES, Place, place_of
@@ -22,6 +21,7 @@ from streams.worker.checkpoint.stored_site import MOST_FAILURES, PartitionLog, S
 from streams.worker.intake.intake import Intake, arrived, note, rebuilt_lately
 from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
+from streams.worker.ownership.operations import RebuildResult, change_site
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.partition_sites import EvictionPending, PartitionSites
 from streams.worker.ownership.runs import RunBudget
@@ -40,24 +40,6 @@ class Pause(Enum):
 
 # What the rest of a message waits for; None if all is processed.
 Rest = asyncio.Future[Any] | Pause | EvictionPending | None
-
-
-class RebuildResult(NamedTuple):
-    """Result of recreating a site for the operation at an offset."""
-
-    offset: int
-    detail: str
-    failed: bool = False
-
-    def describe(self) -> str:
-        """Return the description of the result.
-
-        Raises:
-            Unreadable: The operation failed.
-        """
-        if self.failed:
-            raise Unreadable("engine_failed", self.detail)
-        return self.detail
 
 
 @dataclass
@@ -360,7 +342,7 @@ class Processing:
         handle = await self.sites.get(site, own)
         if raw.offset > handle.offset:
             if not isinstance(operation, ResetSite | Rebuild):
-                note(handle, operation, raw.timestamp, _operated(handle, operation))
+                note(handle, operation, raw.timestamp, change_site(handle, operation))
             elif (result := self._rebuild_results.pop(site, None)) is not None and result.offset == raw.offset:
                 note(handle, operation, raw.timestamp, result.describe(), rebuilt=True)
             elif rebuilt_lately(handle, operation, raw.timestamp):
@@ -400,19 +382,6 @@ class Processing:
             return await self.sites.loader.reset(handle), "reset: learning restarts"
         fresh, count = await self.sites.loader.rebuild(handle, offset)
         return fresh, f"rebuilt from {count} messages"
-
-
-def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | LoadPrior) -> str:
-    """Apply an operation to a site, and return a description of the change.
-
-    Raises:
-        Unreadable: The operation failed with any error. An operation must not stop a worker.
-    """
-    try:
-        return operate(handle.engine, operation)
-    except Exception as error:
-        log.exception("Rejected an operation of site %s", handle.engine.site)
-        raise Unreadable("operation_failed", f"{type(error).__name__}: {error}"[:500]) from None
 
 
 def _pending(handle: SiteHandle) -> "asyncio.Future[Any] | None":
