@@ -86,7 +86,7 @@ class Processing:
         The states were read some time before the committed offsets at which the messages begin. If this process is
         still a member of the group when it has the first message, no other worker has committed an offset in between.
         """
-        message = await self.queues.next()
+        message: Fetched | None = await self.queues.next()
         await self.sites.loader.confirm_membership()
         while True:
             with self.runs.active():
