@@ -26,7 +26,7 @@ MIN_EVENTS_PER_S = 200.0
 """A slower worker is not waited for."""
 
 
-def test_burst_is_worked_off_in_little_memory(deploy: Callable[..., Deployment]) -> None:
+def test_burst_processing_memory_is_bounded(deploy: Callable[..., Deployment]) -> None:
     here = deploy(history=6000, worker={"checkpoint_events": 1000})
     events = brief_jobs()
     here.send(islice(events, 2 * SMALL_BACKLOG))

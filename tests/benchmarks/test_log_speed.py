@@ -68,7 +68,9 @@ def flux_job(number: int) -> str:
         ("slurm", sacct_row, 80),
     ],
 )
-def test_logs_are_read_fast(name: str, job: Callable[[int], str], most: float, tmp_path: Path) -> None:
+def test_log_decoding_time_is_bounded_by_plain_split(
+    name: str, job: Callable[[int], str], most: float, tmp_path: Path
+) -> None:
     """The bound is on the ratio to `line.split()`."""
     path = tmp_path / "log"
     path.write_text("".join(job(number) for number in range(1, JOBS + 1)))

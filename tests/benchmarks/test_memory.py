@@ -25,7 +25,7 @@ SLACK = 4.0
 """How many times that is borne with; what is measured is printed."""
 
 
-def test_memory_of_a_hundred_sites() -> None:
+def test_memory_of_hundred_sites_is_bounded() -> None:
     state, changes = stored(grown(EngineSettings()))
     with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
         empty, few, all_ = fresh.submit(measured, state, changes).result()

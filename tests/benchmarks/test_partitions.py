@@ -104,7 +104,7 @@ def _add(accuracy: Accuracy, outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("name", (ASKED["SITES"] or ",".join(CLUSTER_SITES)).split(","))
-def test_predictions_are_better_where_partitions_are_known(name: str) -> None:
+def test_predictions_with_known_partitions_have_smaller_error(name: str) -> None:
     known: Scores = {}
     unknown: Scores = {}
     for seed in SEEDS:

@@ -87,7 +87,7 @@ def errors_of(
 
 
 @pytest.mark.parametrize("name", asked("POLICIES", CHANGES))
-def test_errors_are_back_a_week_after_a_change_of_policy(name: str) -> None:
+def test_errors_after_policy_change_are_printed_by_week(name: str) -> None:
     before, after = CHANGES[name]
     methods = asked("METHODS", [method for method in ("qespera", "policy", "blend") if method in METHODS])
     seeds = [int(seed) for seed in asked("SEEDS", ("301", "302"))]

@@ -123,7 +123,7 @@ def grown(here: Deployment, site: str) -> Iterator[AnyEvent]:
     return coming
 
 
-def test_twenty_sites_go_on_while_one_of_three_workers_is_killed(deploy: Deploy, tmp_path: Path) -> None:
+def test_twenty_sites_recover_in_time_after_worker_kill(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy(partitions=6, history=HISTORY)
     workers = [here.worker, *(WorkerProcess(tmp_path / name, here.settings) for name in ("second", "third"))]
     coming = interleaved(*(islice(submits(site, 0.0, seed), 1000) for seed, site in enumerate(SITES)))

@@ -136,7 +136,7 @@ def row(name: str, values: Sequence[float]) -> str:
     return f"  {name:<36}{len(ordered):>8,}{median(ordered):>10.3f}{p99:>10.3f}{ordered[-1]:>10.3f}"
 
 
-def test_ten_days_of_two_sites_with_users(stack: LocalStack, tmp_path: Path) -> None:
+def test_ten_days_of_two_sites_equal_replay(stack: LocalStack, tmp_path: Path) -> None:
     before, day = days()
     marks: dict[str, tuple[float, float]] = {}
     with ExitStack() as running:

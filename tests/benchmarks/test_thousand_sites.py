@@ -117,7 +117,7 @@ def paced(here: Deployment, events: list[AnyEvent]) -> dict[tuple[str, str], flo
     return sent
 
 
-def test_thousand_sites_on_four_processes(deploy: Deploy) -> None:
+def test_thousand_sites_on_four_processes_are_ready_in_time(deploy: Deploy) -> None:
     worker = {"processes": PROCESSES, "checkpoint_events": 1000, "checkpoint_seconds": 2.0, "max_site_labels": 1}
     here = deploy(partitions=PARTITIONS, history=6000, worker=worker)
     events = simulated(MODEL, JOBS + 200)

@@ -85,7 +85,7 @@ def compare(here: Mapping[str, Scores], there: Mapping[str, Scores]) -> None:
             print(f"{age}: {len(pairs)} traces, {changes.mean():+.1f} % [{low:+.1f}, {high:+.1f}], median {medians}")
 
 
-def test_estimates_and_notices_while_jobs_wait(tmp_path: Path) -> None:
+def test_waiting_estimates_and_notices_are_printed_by_trace(tmp_path: Path) -> None:
     against, limit_s = os.environ.get("TESTS_AGAINST"), float(os.environ.get("TESTS_WAITING_SILENCE_S", "0"))
     here, there = dict[str, Scores](), dict[str, Scores]()
     for name in os.environ.get("TESTS_WAITING_TRACES", TRACES).split(","):

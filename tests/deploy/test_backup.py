@@ -99,7 +99,7 @@ def degraded(said: Said, last: int) -> set[str | None]:
 
 
 @pytest.mark.long
-def test_kafka_and_redis_go_on_together_and_not_apart(
+def test_backup_of_kafka_and_redis_is_restored_only_together(
     stack: LocalStack,
     settings: Settings,
     store: Any,

@@ -37,7 +37,7 @@ def test_up_help_lists_default_port_of_each_server(capsys: Capture) -> None:
     assert {name: int(ports[0]) for name, ports in usual.items() if ports} == USUAL_PORTS
 
 
-def test_help_is_quick_since_it_imports_little() -> None:
+def test_cli_help_imports_no_heavy_modules() -> None:
     found = imported("deploy.cli", "--help")
     assert "deploy.cli" in found
     assert not {"numpy", "numba", "faust", "kafka", "redis", "deploy.local.stack"} & found

@@ -82,7 +82,7 @@ def test_compose_dependencies_exist_and_have_health_checks(services: Services) -
                 assert "healthcheck" in services[name]
 
 
-def test_volumes_are_declared_and_files_are_there(compose: dict[str, Any]) -> None:
+def test_compose_volumes_are_declared_and_files_exist(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         for volume in service.get("volumes", []):
             if isinstance(volume, dict):  # a host file; Docker must not create a directory for it
@@ -156,7 +156,7 @@ def test_compose_health_check_uses_port_of_program(services: Services, program: 
     assert program == "worker" or service["ports"] == [f"127.0.0.1:{port}:{port}"]
 
 
-def test_ours_are_hardened_and_have_time_to_stop(services: Services) -> None:
+def test_compose_services_are_hardened_and_have_time_to_stop(services: Services) -> None:
     for name, service in ours(services):
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]

@@ -62,7 +62,7 @@ def test_drawn_line_is_named_by_labels_and_has_only_numbers(prometheus: list[obj
         (2.5, "short", "2.5"),
     ],
 )
-def test_values_have_their_units(value: float, unit: str, text: str) -> None:
+def test_drawn_value_is_formatted_with_unit(value: float, unit: str, text: str) -> None:
     from tests.drawn.figure import shown
 
     assert shown(value, unit) == text

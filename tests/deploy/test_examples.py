@@ -60,7 +60,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
         ),
     ],
 )
-def test_pipeline_waits_or_gives_up(
+def test_pipeline_exit_code_follows_expected_wait(
     served: FakeClient, capsys: pytest.CaptureFixture[str], told: dict[str, WaitAnswer], code: int, said: str
 ) -> None:
     served.told = told
@@ -75,7 +75,7 @@ def test_pipeline_without_service_exits_with_message(served: FakeClient) -> None
         wait_or_give_up.main("64", "1h", "30m")
 
 
-def test_snakemake_takes_the_partition_that_starts_first() -> None:
+def test_snakemake_chooses_partition_of_earliest_start() -> None:
     told = {
         "batch": bounded(3600.0, 60.0),
         "short": bounded(0.0, cannot_run="at most 1h"),
@@ -157,6 +157,6 @@ def test_iri_status_has_the_expected_start_of_a_queued_job(job: str, state: int,
     assert asyncio.run(with_start(given, client, "alder")).status.meta_data == expected
 
 
-def test_iri_job_without_a_status_stays_as_it_is() -> None:
+def test_iri_job_without_status_is_unchanged() -> None:
     client: Any = FakeJobs()
     assert asyncio.run(with_start(SimpleNamespace(id="4711", status=None), client, "alder")).status is None

@@ -52,7 +52,7 @@ def test_dashboard_panels_have_description_unit_and_legend(file: Path) -> None:
 
 
 @of_each
-def test_panels_have_numbers_and_places_of_their_own(file: Path) -> None:
+def test_dashboard_panels_have_unique_ids_and_positions(file: Path) -> None:
     everything = loaded(file)["panels"]
     assert max(Counter(panel["id"] for panel in everything).values()) == 1
     cells = Counter(

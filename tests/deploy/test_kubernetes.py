@@ -125,7 +125,7 @@ def test_kubernetes_overlay_runs_programs_of_up() -> None:
     assert {"kafka", "redis"} <= set(templates(manifests))
 
 
-def test_production_brings_no_servers_and_no_secrets_of_its_own() -> None:
+def test_production_overlay_has_no_servers_and_no_secrets() -> None:
     manifests = render(PRODUCTION)
     assert set(templates(manifests)) == {"queuecast-topics", "queuecast-worker", "queuecast-serve"}
     assert not of(manifests, "Secret")
@@ -148,7 +148,7 @@ def test_kubernetes_worker_name_is_pod_name(overlay: list[Manifest]) -> None:
     assert of(overlay, "StatefulSet")["queuecast-worker"]["spec"]["replicas"] <= settings.topics.partitions
 
 
-def test_probes_look_at_pages_that_are_there(overlay: list[Manifest]) -> None:
+def test_kubernetes_probes_use_existing_pages(overlay: list[Manifest]) -> None:
     programs = {command: template for command, template, _ in ours(overlay) if command != "topics"}
     assert set(programs) == {"worker", "serve"}
     for command, template in programs.items():
@@ -228,7 +228,7 @@ def test_kubernetes_ca_file_is_mounted_path() -> None:
         assert settings.kafka.ca_file == settings.redis.ca_file == f"{mount}/ca.pem"
 
 
-def test_selectors_find_their_pods(overlay: list[Manifest]) -> None:
+def test_kubernetes_selectors_match_their_pods(overlay: list[Manifest]) -> None:
     pods = {name: template["metadata"]["labels"] for name, template in templates(overlay).items()}
     for name, found in of(overlay, "StatefulSet", "Deployment").items():
         assert selects(found["spec"]["selector"]["matchLabels"], pods[name])
@@ -281,7 +281,7 @@ def test_network_policies_allow_only_needed_ports(overlay: list[Manifest]) -> No
             assert rule["from"] == [{"namespaceSelector": {}, "podSelector": {"matchLabels": {NAME: "prometheus"}}}]
 
 
-def test_servers_of_the_trial_are_open_to_ours_only() -> None:
+def test_kubernetes_trial_servers_admit_only_queuecast_pods() -> None:
     manifests = render(SINGLE)
     network, pods = Network(manifests), {name: pod["metadata"]["labels"] for name, pod in templates(manifests).items()}
     for server, clients in {"kafka": {"kafka", "topics", "worker", "serve"}, "redis": {"worker"}}.items():

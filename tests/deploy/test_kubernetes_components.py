@@ -50,7 +50,7 @@ def test_source_and_notify_components_are_hardened(name: str, version: str) -> N
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kueues_dispatcher_can_be_added(version: str) -> None:
+def test_kueue_component_is_hardened_with_minimal_rights(version: str) -> None:
     """The component is hardened as the others, with only the needed rights."""
     manifests = with_component("kueue")
     for manifest in manifests:

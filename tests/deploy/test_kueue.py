@@ -244,7 +244,7 @@ def check_condition(condition: Object) -> None:
     assert condition.keys() == {"type", "status", "reason", "message", "lastTransitionTime"}
 
 
-def test_kubernetes_own_client_reads_the_same_cluster(
+def test_kueue_source_with_kubernetes_package_reads_cluster(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source `kueue` with the real package, which other tests replace."""

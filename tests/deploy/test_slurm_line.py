@@ -92,7 +92,9 @@ def test_slurm_line_prints_expected_start_after_submit(submit: Submit, service: 
     ("walltime", "seconds"),
     [("90", "5400s"), ("10:30", "630s"), ("01:00:00", "3600s"), ("2-0", "172800s"), ("1-00:30", "88200s")],
 )
-def test_walltimes_as_slurm_writes_them(submit: Submit, service: Service, walltime: str, seconds: str) -> None:
+def test_slurm_line_converts_time_limit_to_seconds(
+    submit: Submit, service: Service, walltime: str, seconds: str
+) -> None:
     submit({"time": walltime})
     assert f"&walltime={seconds}&" in service.asked[0][0]
 

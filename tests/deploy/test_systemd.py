@@ -143,7 +143,7 @@ def test_systemd_worker_has_own_port_and_name() -> None:
     assert f"queuecast-worker@{section_of('worker').web_port}.service" == WORKER
 
 
-def test_notices_are_signed_and_seen_by_prometheus() -> None:
+def test_systemd_notify_is_signed_and_has_metrics_port() -> None:
     own = settings_of(SERVICES["notify"]).notify
     assert own.webhook and own.secret and own.web_port
 

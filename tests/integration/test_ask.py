@@ -212,7 +212,7 @@ def test_client_skips_unreadable_messages_with_warning(here: Deployment, caplog:
     }
 
 
-def test_sites_are_ranked_at_the_terminal(here: Deployment, tmp_path: Path) -> None:
+def test_query_command_prints_ranked_sites(here: Deployment, tmp_path: Path) -> None:
     told = command(here, tmp_path, *JOB)
     assert (told.process.returncode, told.err) == (0, "")
     assert all(site in told.out for site in SITES)

@@ -22,7 +22,7 @@ MAX_SITES = 4
 _encode = msgspec.json.Encoder().encode
 
 
-def test_other_sites_are_predicted_to_the_byte_as_ever(deploy: Callable[..., Deployment]) -> None:
+def test_hostile_site_keeps_outputs_of_other_sites_identical(deploy: Callable[..., Deployment]) -> None:
     here = deploy(worker={"max_sites_per_partition": MAX_SITES})
     good = interleaved(*(simulated(site, 150, number) for number, site in enumerate(GOOD)))
     attacked = simulated("evil", 150, 9)

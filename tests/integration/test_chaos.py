@@ -304,7 +304,7 @@ def test_worker_without_kafka_or_redis_is_unready_and_stops(here: Deployment, st
 
 @pytest.mark.parametrize("session_s", [ASLEEP_SESSION_S])
 @pytest.mark.long
-def test_worker_suspended_during_takeover_writes_nothing(here: Deployment, tmp_path: Path) -> None:
+def test_worker_suspended_during_takeover_ends_without_writes(here: Deployment, tmp_path: Path) -> None:
     events = four_sites(120)
     expected = here.expected(events)
     first, second, third = parts(events, 3)

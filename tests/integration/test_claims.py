@@ -78,7 +78,7 @@ def workers(local_stack: LocalStack) -> Iterator[Workers]:
 
 
 @pytest.mark.parametrize("what", WRITES)
-def test_store_suspended_during_takeover_changes_nothing(workers: Workers, what: str) -> None:
+def test_store_suspended_during_takeover_is_fenced(workers: Workers, what: str) -> None:
     async def story() -> None:
         async with workers.store() as sleeper, workers.store() as other:
             await sleeper.claim(SITE)
@@ -94,7 +94,7 @@ def test_store_suspended_during_takeover_changes_nothing(workers: Workers, what:
     asyncio.run(story())
 
 
-def test_store_suspended_before_its_write_changes_nothing(workers: Workers) -> None:
+def test_store_suspended_before_its_write_is_fenced(workers: Workers) -> None:
     async def story() -> None:
         async with workers.store() as sleeper:
             await sleeper.claim(SITE)

@@ -66,7 +66,7 @@ def messages(consumer: Any, topic: str) -> list[Any]:
     return found
 
 
-def test_topics_are_made_once(topics: Topics, capsys: Capture) -> None:
+def test_topics_create_creates_topics_once(topics: Topics, capsys: Capture) -> None:
     assert main(["topics", "create", "--partitions", "7"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert {line[0]: " ".join(line[2:]) for line in lines} == {
@@ -83,7 +83,7 @@ def test_topics_are_made_once(topics: Topics, capsys: Capture) -> None:
     assert {line[1] for line in lines} == {"3"}
 
 
-def test_traces_are_fed_in_order_keyed_by_site_and_stamped_now(
+def test_ingest_sends_traces_in_order_keyed_by_site(
     topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture
 ) -> None:
     paths = {site: made_trace(tmp_path / f"{site}.swf", jobs=300, seed=seed) for seed, site in enumerate(("a", "b"))}
@@ -186,7 +186,7 @@ def test_ingest_stopped_by_sigterm_resumes_without_repeats(topics: Topics, consu
     assert values == list(in_order(events_of(read_swf(path), "x")))
 
 
-def test_cursors_are_of_one_topic(
+def test_ingest_rejects_cursor_of_other_topic_or_log(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     command = ["ingest", str(made_trace(tmp_path / "x.swf")), "--cursors", str(tmp_path)]

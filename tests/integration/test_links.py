@@ -75,7 +75,7 @@ def kafka_link(require_stack: None, tmp_path_factory: pytest.TempPathFactory) ->
             kafka.stop()
 
 
-def test_link_delays_holds_back_and_cuts() -> None:
+def test_link_delays_holds_and_cuts_connections() -> None:
     class Echo(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             for line in self.rfile:

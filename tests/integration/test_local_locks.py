@@ -149,7 +149,7 @@ def test_up_passwords_are_in_no_argument_environment_or_log(up: Up) -> None:
         assert not [text for text in (*commands, *said) if secret in text]
 
 
-def test_open_means_kafka_and_the_page_but_never_redis(tmp_path: Path) -> None:
+def test_open_up_opens_kafka_and_page_but_not_redis(tmp_path: Path) -> None:
     with Up(tmp_path, QUEUECAST_UP_OPEN="1") as up:  # like `--open`, for programs that start it
         assert "Every user of this machine may use Kafka and the page" in up.out
         KafkaProducer(bootstrap_servers=up.settings.kafka.bootstrap).close()

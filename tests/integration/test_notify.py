@@ -61,7 +61,7 @@ def shown(port: int) -> dict[str, float]:
 
 
 @pytest.mark.long
-def test_notices_are_delivered_signed_and_not_again_after_a_kill(deploy: Deploy, tmp_path: Path) -> None:
+def test_notifications_after_kill_are_not_repeated(deploy: Deploy, tmp_path: Path) -> None:
     here, events = deploy(estimates=FRESH_ESTIMATES), two_sites()[:QUEUED]
     with received() as receiver:
         receiver.statuses = [503, 200]

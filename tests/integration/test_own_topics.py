@@ -56,7 +56,7 @@ def one_serves_each(*workers: WorkerProcess) -> bool:
     return sorted(served) == sorted(SITES)
 
 
-def test_killed_and_joining_workers_lose_and_duplicate_nothing(
+def test_dedicated_topics_with_killed_workers_equal_replay(
     deploy: Deploy, events: list[AnyEvent], tmp_path: Path
 ) -> None:
     here = deploy(worker={"session_timeout_seconds": SESSION_S}, dedicated_topics=OWN, history=60)

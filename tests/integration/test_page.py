@@ -222,7 +222,7 @@ def test_status_page_lists_sites_and_workers(browser: Browser, served: Served) -
     assert browser.complaints() == []
 
 
-def test_names_are_text_whatever_they_are(browser: Browser, served: Served) -> None:
+def test_page_escapes_hostile_names(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}?cpus=1&walltime=1h&user={quote(HOSTILE)}")
     sites_shown(browser)
     browser.until(lambda: len(browser.all(ROWS)) == 4)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 TOKEN = "an-open-sesame"
 
 
-def test_keys_are_enough(browser: Browser, served: Served) -> None:
+def test_page_is_usable_by_keyboard_only(browser: Browser, served: Served) -> None:
     browser.open(served.url)
     sites_shown(browser)
     browser.tab_to("[name=cpus]")
@@ -138,7 +138,7 @@ def killed(here: Deployment) -> Iterator[None]:
         here.worker.start()
 
 
-def test_durations_are_written_as_everywhere(browser: Browser, served: Served) -> None:
+def test_page_formats_durations_as_python_code(browser: Browser, served: Served) -> None:
     numbers = [0.0, 0.4, 0.5, 59.4, 59.5, 61.0, 3599.4, 3599.5, 5400.0, 86_399.0, 90_000.0, 8.64e6, 8.7e6, -0.4, -90.0]
     numbers += [1.37**power for power in range(60)]
     browser.open(served.url)
@@ -146,7 +146,7 @@ def test_durations_are_written_as_everywhere(browser: Browser, served: Served) -
     assert browser.run(script, numbers) == [*map(duration, numbers), "–"]
 
 
-def test_times_in_sentences_are_on_the_readers_clock(browser: Browser, served: Served) -> None:
+def test_page_sentence_times_use_browser_time_zone(browser: Browser, served: Served) -> None:
     script = "return import(new URL('static/text.js', location)).then(m => m.sentence(arguments[0]))"
     told = "stale: its last event came at 2026-01-25 13:30:29 UTC; it is stale after 10m"
     with browser.in_zone("Europe/Paris"):

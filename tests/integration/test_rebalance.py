@@ -30,7 +30,7 @@ def each_by_one(*workers: WorkerProcess) -> bool:
     return all(served) and Counter(site for some in served for site in some) == Counter(SITES)
 
 
-def test_rebalance_of_twenty_sites_loses_nothing(deploy: Deploy, tmp_path: Path) -> None:
+def test_rebalance_of_twenty_sites_equals_replay(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy(partitions=PARTITIONS, worker={"session_timeout_seconds": SESSION_S}, history=50)
     events = interleaved(*(simulated(site, 40, seed) for seed, site in enumerate(SITES)))
     expected = here.expected(events)

@@ -104,7 +104,7 @@ def history(here: Deployment) -> str:
     return f"{here.settings.redis.prefix}:{{{SITES[0]}}}:history"
 
 
-def test_sentinel_failover_during_checkpoints_loses_nothing(
+def test_sentinel_failover_during_checkpoints_equals_replay(
     stack: LocalStack, watched: Replicated, tmp_path: Path
 ) -> None:
     client = watched.manager.master_for(SERVICE)
@@ -125,7 +125,9 @@ def test_sentinel_failover_during_checkpoints_loses_nothing(
         equal_after(here, [failing_over(), coming_back()])
 
 
-def test_cluster_node_loss_and_slot_move_lose_nothing(stack: LocalStack, nodes: list[Redis], tmp_path: Path) -> None:
+def test_redis_cluster_node_loss_and_slot_move_equal_replay(
+    stack: LocalStack, nodes: list[Redis], tmp_path: Path
+) -> None:
     url = f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in nodes)}"
     client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in nodes])
     with closing(deployment(stack, url, tmp_path / "worker", client)) as here:

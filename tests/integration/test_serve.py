@@ -188,7 +188,7 @@ def test_service_stops_cleanly_and_logs_json(here: Deployment, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("token", [None, "", "change-me"])
-def test_serve_without_token_refuses_public_address(here: Deployment, tmp_path: Path, token: str | None) -> None:
+def test_serve_without_token_rejects_public_address(here: Deployment, tmp_path: Path, token: str | None) -> None:
     config = tmp_path / "serve.toml"
     config.write_text(as_toml(here.settings))
     environment = {"QUEUECAST_SERVE_WEB_HOST": "0.0.0.0"}

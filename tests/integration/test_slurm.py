@@ -252,7 +252,7 @@ def followed(source: SlurmSource) -> Iterator[AnyEvent]:
 
 
 @pytest.mark.parametrize("way", ["looks", "records"])
-def test_killed_source_loses_and_duplicates_nothing(
+def test_killed_slurm_source_resumes_without_loss(
     local_stack: LocalStack, deploy: Deploy, tmp_path: Path, way: str
 ) -> None:
     make: Callable[[], str] = lambda: recorded(tmp_path) if way == "looks" else in_topics(local_stack.kafka.bootstrap)  # noqa: E731

@@ -140,7 +140,7 @@ def test_engine_stored_incrementally_is_restored_identically(store: Store) -> No
         engine = again
 
 
-def test_process_stalled_while_encoding_writes_nothing(store: Store) -> None:
+def test_store_stalled_while_encoding_writes_no_entry(store: Store) -> None:
     def stood_still() -> None:
         raise RuntimeError("this process stood still")
 
@@ -254,7 +254,7 @@ def test_store_deletes_category_without_runs(store: Store) -> None:
     )
 
 
-def test_categories_without_runs_leave_the_set_when_it_is_read(store: Store) -> None:
+def test_store_read_removes_categories_without_runs(store: Store) -> None:
     new, _ = RunHistory(Closest.templates).learn(Job(id="1", attempt=0, submit=0.0, user="ada", cpus=2), 10.0)
     store.write("alder", Changes(runs=new))
     key = f"{store.settings.prefix}:{{alder}}:categories"

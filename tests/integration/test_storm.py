@@ -26,7 +26,7 @@ SITES = ("alder", "birch", "cedar", "oak")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
-def test_workers_come_and_go_all_the_time_and_redis_is_slow(stack: LocalStack, tmp_path: Path) -> None:
+def test_storm_of_joining_workers_with_slow_redis_equals_replay(stack: LocalStack, tmp_path: Path) -> None:
     worker = {"checkpoint_events": 100, "checkpoint_seconds": 0.5, "session_timeout_seconds": 30.0, "processes": 1}
     settings = settings_on(stack.kafka.bootstrap, stack.redis.url, worker, {"history": 150})
     events = interleaved(*(simulated(site, 300, seed) for seed, site in enumerate(SITES)))

@@ -103,7 +103,7 @@ def test_moved_site_appends_jobs_of_the_new_machine(tmp_path: Path) -> None:
     assert not np.array_equal(kept["blend"], anew["blend"], equal_nan=True)
 
 
-def test_made_months_are_deterministic_and_may_omit_fields() -> None:
+def test_made_months_are_deterministic_with_optional_fields() -> None:
     made = [list(months.events_of(seed)) for seed in range(6)]
     assert list(months.events_of(0)) == made[0] != made[1]
     submits = [[event for event in month if isinstance(event, Submit)] for month in made]

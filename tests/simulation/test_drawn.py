@@ -23,7 +23,7 @@ def ran(rules: Rules, jobs: list[SimulatedJob]) -> list[AnyEvent]:
     return events + scheduler.finish()
 
 
-def test_draws_are_the_same_again_and_differ() -> None:
+def test_drawn_rules_are_deterministic_and_distinct() -> None:
     assert [draw(seed) for seed in range(50)] == [draw(seed) for seed in range(50)]
     assert len({draw(seed) for seed in range(50)}) == 50
 

@@ -105,7 +105,7 @@ def test_load_has_requested_share_of_capacity() -> None:
     assert own == pytest.approx(sum(site.cpus * site.load for site in THREE_SITES) / 896, rel=0.25)
 
 
-def test_router_sees_past_events_but_no_run_time() -> None:
+def test_router_receives_past_events_but_no_run_time() -> None:
     own = {"large": [job("a", 0, cpus=64, run_s=50), job("b", 10, run_s=20)], "small": [job("c", 5, run_s=60)]}
     router = Recording("large")
     done = route(SITES, Load(own, [job("r1", 30, cpus=4), job("r2", 65, cpus=9)]), router)
@@ -148,7 +148,7 @@ def told(router: Router, *events: AnyEvent) -> Router:
     return router
 
 
-def test_lots_are_drawn_by_size_and_the_same_again() -> None:
+def test_random_router_is_deterministic_and_weighted_by_cpus() -> None:
     def chosen() -> list[str]:
         router = told(AtRandom(1), capacity(300, site="a"), capacity(100, site="b"), capacity(9, site="c"))
         return [router.choose(considered(), ["a", "b"]) for _ in range(1000)]
@@ -272,7 +272,7 @@ def test_clairvoyant_router_uses_true_run_times() -> None:
     assert router.wait_s(considered(time=30.0), "a") == 70.0
 
 
-def test_watching_counts_to_zero() -> None:
+def test_watching_router_ends_without_queued_jobs() -> None:
     load = Load.of(SITES, 2, 4, 0.1)
 
     class Counting(Watching):

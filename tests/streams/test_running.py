@@ -100,7 +100,7 @@ def test_announce_without_writable_state_home_is_ignored(config: Path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["QUEUECAST_KAFKA_BOOTSTRAP", "QUEUECAST_REDIS_URL"])
-def test_passwords_are_not_used_for_servers_of_the_environment(
+def test_running_config_is_ignored_with_servers_in_environment(
     config: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with announced(config):
@@ -108,7 +108,7 @@ def test_passwords_are_not_used_for_servers_of_the_environment(
         assert config_here() is None
 
 
-def test_settings_that_are_named_come_first(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_settings_precede_running_config(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with announced(config):
         assert config_here(Path("given.toml")) == Path("given.toml")
         (tmp_path / "queuecast.toml").write_text("")
@@ -165,7 +165,7 @@ def test_credentials_accept_one_output_format(config: Path, capsys: pytest.Captu
     assert main([*named, "--java", "--curl"]) == 2
 
 
-def test_tools_of_kafka_get_the_password_in_their_own_words() -> None:
+def test_kafka_properties_have_password_for_java_and_kcat() -> None:
     java = kafka_properties(Settings(kafka=LOCKED), java=True).splitlines()
     assert java[-1] == (
         "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -184,7 +184,7 @@ def test_tools_of_kafka_get_the_password_in_their_own_words() -> None:
     assert kafka_properties(tls, java=False).endswith("ssl.ca.location=ca.pem\n")
 
 
-def test_curl_gets_the_token_where_there_is_one() -> None:
+def test_curl_config_has_token_if_configured() -> None:
     assert curl_config(Settings()).startswith("#")
     token = Settings(serve=ServeSettings(token="correct horse"))
     assert curl_config(token) == 'header = "Authorization: Bearer correct horse"\n'

@@ -51,7 +51,7 @@ def test_settings_file_is_named_by_argument_or_environment() -> None:
     assert load_settings(environment={"QUEUECAST_CONFIG": "other.toml"}).redis.prefix == "other"
 
 
-def test_fields_of_every_kind_can_be_set_from_the_environment() -> None:
+def test_environment_sets_fields_of_all_types() -> None:
     settings = from_environment(
         KAFKA_SECURITY="sasl_tls",
         KAFKA_USERNAME="ada",
@@ -73,7 +73,7 @@ def test_fields_of_every_kind_can_be_set_from_the_environment() -> None:
     assert from_environment(ENGINE_SHADOWS="").engine.shadows == ()
 
 
-def test_methods_have_parameters() -> None:
+def test_engine_parameters_configure_method() -> None:
     text = "[engine.parameters.qespera]\nwindow = 0.02\nmin_pts = 3\nnested = false\n"
     settings = from_file(text, QUEUECAST_ENGINE_METHOD="qespera", QUEUECAST_ENGINE_HISTORY="50")
     assert settings.engine.parameters == {"qespera": {"window": 0.02, "min_pts": 3, "nested": False}}
@@ -159,12 +159,12 @@ def test_settings_file_missing_raises_user_error() -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://h", "redis://127.0.0.1:6379/0", "rediss://u:p%20w@[::1]:6379/3?protocol=3"])
-def test_redis_urls(url: str) -> None:
+def test_valid_redis_url_is_accepted(url: str) -> None:
     assert from_environment(REDIS_URL=url).redis.url == url
 
 
 @pytest.mark.parametrize("bootstrap", ["a:1", "a.b-c:9092,[::1]:9093", "10.0.0.1:1,10.0.0.2:2"])
-def test_broker_addresses(bootstrap: str) -> None:
+def test_valid_bootstrap_addresses_are_accepted(bootstrap: str) -> None:
     settings = from_environment(KAFKA_BOOTSTRAP=bootstrap)
     assert settings.kafka.client_options()["bootstrap_servers"] == bootstrap.split(",")
 
@@ -182,7 +182,7 @@ def test_environment_variable_without_section_is_rejected(name: str, meant: str)
         from_environment(**{name: SECRET})
 
 
-def test_variables_of_ours_that_are_no_settings_are_let_be() -> None:
+def test_known_non_setting_variables_are_ignored() -> None:
     others = {"CONFIG": "", "CACHE": "/c", "DEBUG": "1", "UP_OPEN": "1", "PAGE_SERVICE_HOST": "h", "PAGE_PORT": "tcp:"}
     assert from_environment(**others) == Settings()
 

@@ -69,7 +69,7 @@ def test_commit_before_outputs_are_durable_is_found(monkeypatch: pytest.MonkeyPa
     assert_found([10, 13, 15])
 
 
-def test_rebuild_that_no_crash_mark_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuild_without_crash_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unmarked(processing: Processing, operation: Any, raw: Any, handle: Any) -> Any:
         async with processing.rebuilding:
             fresh, _ = await processing._recreated(operation, raw.offset, handle)

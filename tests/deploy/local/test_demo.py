@@ -191,7 +191,7 @@ def test_demo_end_has_no_live_jobs_and_scores_of_a_replay() -> None:
 # Tables and reports.
 
 
-def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_table_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "a\x1b[2J"
     events: list[AnyEvent] = [
         Submit(site=evil, time=100.0, job="\x1b]0;hi\x07"),

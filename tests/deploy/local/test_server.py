@@ -64,12 +64,12 @@ def test_crashed_server_is_noticed_and_can_be_started(tmp_path: Path) -> None:
         assert toy.running
 
 
-def test_server_that_dies_shows_its_last_words(tmp_path: Path) -> None:
+def test_server_crash_at_start_reports_last_log_lines(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=r"ended during its start(?s:.*)no luck today"):
         Toy(tmp_path, "echo no luck today; exit 3").start()
 
 
-def test_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
+def test_server_not_ready_in_time_is_stopped(tmp_path: Path) -> None:
     class Never(Toy):
         seen = 0
 
@@ -83,7 +83,7 @@ def test_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
     assert not alive(toy.seen)
 
 
-def test_server_whose_start_progresses_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_start_with_progress_extends_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Toy):
         def _progress(self) -> str:
             return self._last_lines(1)
@@ -103,7 +103,7 @@ def test_server_whose_start_progresses_is_awaited(tmp_path: Path, monkeypatch: p
     assert {"step 1", "step 3", "step 5"} <= set(steps)
 
 
-def test_server_that_will_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_server_ignoring_sigterm_is_killed_with_children(tmp_path: Path) -> None:
     toy = Toy(tmp_path, "trap '' TERM; sleep 600 & echo $!; echo ready; while true; do wait; done")
     toy.start()
     pids = [toy.pid, int(toy.log.read_text().split()[0])]
@@ -166,6 +166,6 @@ def test_server_directory_in_use_raises_stack_error(tmp_path: Path) -> None:
         Toy(tmp_path, port=free_port()).start()
 
 
-def test_settings_are_for_the_owner_alone(tmp_path: Path) -> None:
+def test_server_ports_file_is_readable_by_owner_only(tmp_path: Path) -> None:
     with Toy(tmp_path):
         assert (tmp_path / "ports.json").stat().st_mode & 0o077 == 0

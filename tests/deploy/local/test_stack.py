@@ -68,7 +68,7 @@ def test_acknowledged_data_survive_stop_and_kill(local_stack: LocalStack) -> Non
 
 
 @pytest.mark.stack
-def test_topics_are_not_made_by_accident(local_stack: LocalStack) -> None:
+def test_kafka_does_not_create_topics_automatically(local_stack: LocalStack) -> None:
     admin = KafkaAdminClient(bootstrap_servers=local_stack.kafka.bootstrap)
     producer = KafkaProducer(bootstrap_servers=local_stack.kafka.bootstrap, max_block_ms=500)
     with pytest.raises(KafkaTimeoutError):
@@ -116,7 +116,7 @@ def run_program(data_dir: Path) -> tuple[subprocess.Popen[str], list[int], str, 
 
 
 @pytest.mark.stack
-def test_servers_go_with_the_program_and_their_data_stay(require_stack: None, tmp_path: Path) -> None:
+def test_servers_end_with_killed_program_and_keep_data(require_stack: None, tmp_path: Path) -> None:
     data_dir = tmp_path / "données, et plus"
     program, pids, bootstrap, url = run_program(data_dir)
     create_topic(bootstrap, "kept")
@@ -140,7 +140,7 @@ def test_servers_go_with_the_program_and_their_data_stay(require_stack: None, tm
 
 
 @pytest.mark.stack
-def test_stack_that_fails_to_start_leaves_nothing(require_stack: None, busy_port: int) -> None:
+def test_stack_start_failure_stops_servers_and_removes_data(require_stack: None, busy_port: int) -> None:
     stack, started = LocalStack(ports=Ports(kafka=busy_port)), list[int]()
     start = stack.redis.start
 
@@ -173,7 +173,7 @@ def test_redis_directives_are_passed_on(require_stack: None, tmp_path: Path) -> 
 
 
 @pytest.mark.stack
-def test_redis_starts_where_no_locale_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redis_starts_without_installed_locale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demanding = tmp_path / "redis-server"  # as Redis 8 without C.UTF-8
     demanding.write_text(f'#!/bin/sh\n[ "$LC_ALL" = C ] || exit 1\nexec {Redis.executable()} "$@"\n')
     demanding.chmod(0o755)
@@ -184,7 +184,7 @@ def test_redis_starts_where_no_locale_is_installed(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.stack
 @pytest.mark.skipif(not Prometheus.available(), reason="Prometheus is not installed")
-def test_prometheus_scrapes(tmp_path: Path) -> None:
+def test_prometheus_scrapes_itself_and_links_runbook(tmp_path: Path) -> None:
     def up(server: Prometheus, address: str) -> bool:
         query = f"{server.url}/api/v1/query?query=up%7Bjob%3D%22self%22%2Cinstance%3D%22{address}%22%7D"
         with urllib.request.urlopen(query) as answer:

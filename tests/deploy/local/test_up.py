@@ -35,7 +35,7 @@ CHANGED = Settings(
 
 
 @pytest.mark.parametrize("settings", [Settings(), CHANGED])
-def test_settings_survive_being_written_down(tmp_path: Path, settings: Settings) -> None:
+def test_settings_round_trip_through_toml(tmp_path: Path, settings: Settings) -> None:
     file = tmp_path / "queuecast.toml"
     file.write_text(as_toml(settings), encoding="utf-8")
     assert load_settings(file, {}) == settings
@@ -66,7 +66,7 @@ def test_up_default_ports_are_those_of_the_settings() -> None:
     assert [int(place.rpartition(":")[2]) for place in places] == list(USUAL_PORTS.values())
 
 
-def test_data_go_where_the_user_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_home_follows_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/x")
     assert data_home() == Path("/x/queuecast")
     monkeypatch.delenv("XDG_DATA_HOME")

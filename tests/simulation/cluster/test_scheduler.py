@@ -39,7 +39,7 @@ def test_task_requires_room_on_one_node() -> None:
     assert starts(cluster(), spread, job(2, 1, 10, cpus=2), job(3, 2, 10, tasks=2)) == {"1": 0, "2": 100, "3": 2}
 
 
-def test_memory_keeps_a_job_out_where_processors_are_free() -> None:
+def test_job_without_free_memory_waits_despite_free_cpus() -> None:
     hungry = [job(number, 0, 100, cpus=1, memory=8 * GB) for number in (1, 2)]
     assert starts(cluster(), *hungry, job(3, 1, 10, memory=GB), job(4, 2, 10)) == {"1": 0, "2": 0, "3": 100, "4": 2}
 
@@ -65,7 +65,7 @@ def test_exclusive_job_gets_whole_nodes() -> None:
     assert found["3"].time == 2
 
 
-def test_gpus_of_a_type_are_waited_for_while_others_are_free() -> None:
+def test_job_waits_for_gpu_type_while_other_type_is_free() -> None:
     pools = (
         Pool(name="new", nodes=1, cpus=8, gpus={"a100": 4}),
         Pool(name="old", nodes=1, cpus=8, gpus={"v100": 4}),
@@ -135,7 +135,7 @@ def test_priority_includes_fairshare_and_qos() -> None:
     assert starts(cluster(), *jobs) == {"1": 0, "2": 100, "3": 150}
 
 
-def test_announced_window_blocks_jobs_that_would_overlap() -> None:
+def test_announced_window_blocks_overlapping_jobs() -> None:
     window = Window(100, Reservation(name="upgrade", start=1000.0, end=1500.0, maintenance=True))
     site = cluster(windows=(window,))
     jobs = job(1, 50, 970), job(2, 100, 901), job(3, 101, 899), job(4, 102, 10)
@@ -155,7 +155,7 @@ def test_window_of_some_nodes_blocks_only_those_nodes() -> None:
     assert starts(cluster(windows=(window,)), *jobs) == {"1": 0, "3": 0, "2": 200}
 
 
-def test_nodes_that_are_down_have_no_jobs() -> None:
+def test_down_and_drained_nodes_run_no_jobs() -> None:
     pools = (Pool(name="node", nodes=3, cpus=4, down_nodes=1, drained_nodes=1),)
     assert starts(cluster(pools), job(1, 0, 10, cpus=4), job(2, 0, 10, cpus=4)) == {"1": 0, "2": 10}
 

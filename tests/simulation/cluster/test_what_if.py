@@ -63,7 +63,7 @@ def test_what_if_distinguishes_full_and_empty_partition() -> None:
     assert site.waits(job(21, 1, "debug", tasks=16)) == (0.0, 0.0)
 
 
-def test_partitions_that_share_nodes_wait_for_one_another() -> None:
+def test_what_if_waits_for_shared_nodes_of_other_partition() -> None:
     site = Site([job(1, 6, tasks=48), job(2, 3, tasks=16), job(3, 4, tasks=64)])
     told, true = site.waits(job(4, 5, "long", tasks=8))
     assert true == 10 * HOUR and told == pytest.approx(true, rel=0.1)
@@ -79,14 +79,14 @@ def test_what_if_waits_for_gpus_despite_free_cpus() -> None:
     assert site.waits(job(6, 1, tasks=64)) == (0.0, 0.0)
 
 
-def test_gpus_that_are_free_on_two_nodes_are_no_room_for_a_task() -> None:
+def test_what_if_requires_gpus_of_task_on_one_node() -> None:
     site = Site([job(number, 2 + number, "gpu", cpus=2, gpus=3) for number in range(2)])
     told, true = site.waits(job(4, 1, "gpu", gpus=2, cpus=1))
     assert true == 2 * HOUR and told == pytest.approx(true, rel=0.1)
     assert site.waits(job(5, 1, "gpu", tasks=2, gpus=1)) == (0.0, 0.0)
 
 
-def test_whole_nodes_are_waited_for() -> None:
+def test_what_if_of_exclusive_job_waits_for_whole_nodes() -> None:
     site = Site([job(number, 2 + number, cpus=9) for number in range(4)])
     told, true = site.waits(job(9, 1, tasks=2, exclusive=True))
     assert true == 3 * HOUR and told == pytest.approx(true, rel=0.1)

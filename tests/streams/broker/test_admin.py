@@ -49,7 +49,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return found
 
 
-def test_topics_that_are_there_can_be_used(broker: Broker) -> None:
+def test_check_topics_accepts_existing_topics(broker: Broker) -> None:
     check_topics(SETTINGS, {EVENTS: "read and write", PREDICTIONS: "read"})
 
 
@@ -61,7 +61,7 @@ def test_check_topics_names_missing_topics(broker: Broker) -> None:
         check_topics(SETTINGS, {EVENTS: "read", PREDICTIONS: "read"})
 
 
-def test_topics_have_the_same_number_of_partitions(broker: Broker) -> None:
+def test_check_topics_rejects_different_partition_counts(broker: Broker) -> None:
     broker.topic(PREDICTIONS, 4, "READ")
     with pytest.raises(UserError, match=r"differ in their number of partitions: .*events': 3.*predictions': 4"):
         check_topics(SETTINGS, {EVENTS: "read", PREDICTIONS: "read"})

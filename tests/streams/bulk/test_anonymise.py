@@ -58,7 +58,7 @@ def test_anonymiser_replaces_names_in_all_fields() -> None:
         assert all(field in KEPT or re.fullmatch(r"[a-z][0-9a-f]{16}", text) for field, text in strings)
 
 
-def test_sizes_stay_and_times_move() -> None:
+def test_anonymiser_keeps_sizes_and_shifts_times() -> None:
     for event in every_event():
         hidden = msgspec.convert(Anonymiser(earlier_s=1000.0).event(event), AnyEvent)
         assert hidden.time == event.time - 1000.0
@@ -69,7 +69,7 @@ def test_sizes_stay_and_times_move() -> None:
                 assert getattr(hidden, field) == getattr(event, field) - 1000.0
 
 
-def test_words_of_the_scheduler_are_kept() -> None:
+def test_anonymiser_keeps_states_and_pending_reasons() -> None:
     """Predictions depend on them."""
     anonymiser = Anonymiser()
     end = anonymiser.event(End(site="s", time=1e9, job="1", state="revoked"))

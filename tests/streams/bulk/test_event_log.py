@@ -88,7 +88,7 @@ def test_inferred_machine_size_is_within_six_percent(name: str, size: int, tmp_p
     assert size == pytest.approx(trace.cpus, rel=0.06)
 
 
-def test_amounts_are_remembered_to_four_digits() -> None:
+def test_usage_level_size_is_exact_with_bounded_memory() -> None:
     level = UsageLevel()
     for time in range(1, 20_000):
         level.change(7, time)

@@ -29,7 +29,7 @@ def two(tmp_path: Path) -> Iterator[list[SortedSource]]:
         yield sources_of(stack, one, other)
 
 
-def test_sites_go_side_by_side_from_their_beginnings(two: list[SortedSource]) -> None:
+def test_timeline_aligns_sites_at_their_first_event(two: list[SortedSource]) -> None:
     found = [(since, step.event.site, step.event.kind) for since, step in timeline(two)]
     assert found == [
         (0, "early", "capacity"),

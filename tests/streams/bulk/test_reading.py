@@ -46,7 +46,7 @@ def test_files_share_first_site_and_count_duplicates_once(tmp_path: Path) -> Non
         assert report.events == 2 * once.count
 
 
-def test_standard_input_is_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_log_reads_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(swf_line(1).encode())))
     with read_log([Path("-")], "alder") as (log, _):
         assert (log.site, log.jobs) == ("alder", 1)
@@ -159,7 +159,7 @@ def test_sacct_output_of_other_form_reports_expected_command(text: str, found: s
         pass
 
 
-def test_standard_input_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_log_names_standard_input_in_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"hello\n")))
     unknown = pytest.raises(InvalidInput, match=r"^standard input: the format is not recognised")
     with unknown, read_log([Path("-")]):

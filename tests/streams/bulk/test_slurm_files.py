@@ -38,7 +38,7 @@ def kinds(events: list[AnyEvent]) -> list[tuple[str, int, str, float]]:
 
 @pytest.mark.parametrize("dump", [text, sacct_json])
 @pytest.mark.parametrize("seed", range(3))
-def test_dumps_that_overlap_are_one_log(dump: Dump, seed: int, tmp_path: Path) -> None:
+def test_overlapping_slurm_dumps_equal_whole_dump(dump: Dump, seed: int, tmp_path: Path) -> None:
     jobs = history(seed)
     read_all, _ = read(tmp_path, dump(jobs, END, 0))
     for cut in range(100, 2600, 600):
@@ -117,7 +117,7 @@ def test_array_pending_in_one_file_starts_in_the_next(tmp_path: Path) -> None:
             assert (row.job, row.array_size) == ("7", 3)
 
 
-def test_twice_as_many_rows_take_twice_as_long(tmp_path: Path) -> None:
+def test_slurm_dump_reading_time_is_linear_in_rows(tmp_path: Path) -> None:
     row = sacct([MadeJob(number=1, submit=1, start=2, end=3)], END).splitlines()[1].removeprefix("1|1|")
     lines = (f"{number}|{number}|{row}" for number in range(1, 40_001))
     (tmp_path / "a.txt").write_text("\n".join([SACCT, *lines, ""]))
@@ -145,7 +145,7 @@ def of_cluster(name: str) -> bytes:
     return f"JobID|Cluster|Submit|Start|End|State\n100|{name}|{times}|COMPLETED\n".encode()
 
 
-def test_jobs_of_several_clusters_are_not_taken_for_those_of_one(tmp_path: Path) -> None:
+def test_slurm_dumps_of_several_clusters_require_cluster_option(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"several clusters, fir \(.*0.log\) and elm \(.*1.log\).*--set cluster=fir"):
         read(tmp_path, of_cluster("fir"), of_cluster("elm"))
     paths = [tmp_path / f"{number}.log" for number in range(2)]

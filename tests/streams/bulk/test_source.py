@@ -35,7 +35,7 @@ def test_sorted_source_continues_from_any_cursor(tmp_path: Path) -> None:
             next(SortedSource("events", others).events(steps[0][1]))
 
 
-def test_logs_go_side_by_side(tmp_path: Path) -> None:
+def test_timeline_interleaves_logs_of_sites(tmp_path: Path) -> None:
     paths = write(tmp_path / "a.json"), write(tmp_path / "b.json", 3)
     with read_log([paths[0]], "alder") as (one, _), read_log([paths[1]], "birch") as (other, _):
         found = [step.event for _, step in timeline([SortedSource("events", one), SortedSource("events", other)])]

@@ -128,7 +128,7 @@ class Nothing:
         return iter(())
 
 
-def test_doctor_distinguishes_missing_and_other_process() -> None:
+def test_check_notifier_reports_missing_or_other_process() -> None:
     assert check_notifier(f"127.0.0.1:{free_port()}").advice == "see whether it runs: `queuecast notify`, --web-port"
     end = serve_metrics(Nothing(), "127.0.0.1", port := free_port())
     try:

@@ -72,7 +72,7 @@ def test_notification_is_not_repeated_after_restart() -> None:
     assert due(other) == ["1"]
 
 
-def test_sites_jobs_and_users_can_be_chosen() -> None:
+def test_notice_filter_selects_sites_jobs_and_users() -> None:
     by_site = watching([NOW], sites=frozenset({"ctc"}))
     by_job = watching([NOW], jobs=frozenset({"2"}))
     by_user = watching([NOW], users=frozenset({"ada"}))

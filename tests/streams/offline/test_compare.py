@@ -70,7 +70,7 @@ def test_compare_prints_tables(trace: Path, capsys: Capture, monkeypatch: pytest
     assert heads == ["waits", "zero", "median", "easy", "qbets", "run", "downey", "bounds", *["qbets"] * 5]
 
 
-def test_mistakes_are_named(trace: Path, capsys: Capture) -> None:
+def test_compare_with_invalid_option_prints_error(trace: Path, capsys: Capture) -> None:
     assert main(["compare", str(trace), "--method", "oracle"]) != 0
     assert "no method 'oracle'; there are: zero, median" in capsys.readouterr().err
     assert main(["compare", str(trace), "--ids", "1", "2", "--rows", "1", "2"]) != 0

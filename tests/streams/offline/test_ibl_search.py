@@ -100,7 +100,7 @@ def test_tune_command_searches_ibl_settings(trace: Trace, capsys: Capture, optio
     assert "ibl" in capsys.readouterr().out
 
 
-def test_run_times_need_jobs_that_ran(trace: Trace) -> None:
+def test_ibl_search_without_run_times_raises_user_error(trace: Trace) -> None:
     jobs = [msgspec.structs.replace(job, run=-1.0, status=5) for job in trace.jobs]
     stretch = stretch_of(msgspec.structs.replace(trace, jobs=jobs), None, ROWS, 2)
     with pytest.raises(UserError, match=r"made\.swf: no job of that range ran"):

@@ -204,7 +204,7 @@ def test_replay_settings_with_unknown_method_raise_user_error() -> None:
         settings_for(EngineSettings(), ["zero", "crystal ball"])
 
 
-def test_sites_are_apart() -> None:
+def test_replay_of_two_sites_keeps_their_histories_separate() -> None:
     def at(site: str, *waits: float) -> list[Submit | Start]:
         return [
             event

@@ -49,7 +49,7 @@ def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = 
     return found
 
 
-def test_outcomes_are_broken_down() -> None:
+def test_breakdowns_count_outcomes_by_wait_queue_and_week() -> None:
     found = broken_down(("1", 30.0, {"blend": 90.0, "zero": 0.0}), ("2", 7200.0, {"blend": 3600.0}), queue="long")
     ours = found.found["blend"]
     assert (ours.every.jobs, ours.every.wait_s, ours.every.error_s, ours.every.within_x2) == (2, 7230.0, 3660.0, 2)
@@ -130,12 +130,12 @@ def test_headline_states_gain_bounds_and_judgement(ours: float, bound: float, sa
     assert headline(found.found, "blend").startswith(said)
 
 
-def test_headline_of_few_jobs_does_not_judge() -> None:
+def test_headline_of_few_jobs_reports_too_few_jobs() -> None:
     found = broken_down(("1", 600.0, {"blend": 600.0, "zero": 0.0}))
     assert headline(found.found, "blend") == "Only 1 job scored: too few to judge."
 
 
-def test_page_of_a_sample_does_not_claim_every_job(log: EventLog) -> None:
+def test_report_page_of_sample_reports_sampling(log: EventLog) -> None:
     found = broken_down(*((str(n), 600.0, {"blend": 500.0, "zero": 0.0}) for n in range(40)))
     told = ReportData(log, Report(), found.found, "blend", [])
     assert "Every job of the log was predicted" in page_of(told)

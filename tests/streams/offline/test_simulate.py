@@ -19,7 +19,7 @@ def trace_of(path: Path, *lines: str, header: str = HEADER) -> Trace:
     return read_swf(file)
 
 
-def test_jobs_come_as_in_the_trace_and_run_as_they_did(tmp_path: Path) -> None:
+def test_plan_has_submits_and_run_times_of_trace(tmp_path: Path) -> None:
     lines = (
         swf_line(7, 10, 500, 60, cpus=8, walltime=50),
         swf_line(8, 20, 900, 0, status=5),
@@ -120,7 +120,7 @@ def test_simulate_table_and_document_equal_values_by_hand(tmp_path: Path, capsys
 
 
 @pytest.mark.trace
-def test_smiths_setting_is_met_by_the_log_of_ctc() -> None:
+def test_ctc_simulation_equals_results_of_smith_1999() -> None:
     """Smith, Taylor and Foster 1999, tables 1, 10 and 11: 13,217 jobs of a mean of 171.14 min; waits of 11.15 min for
     LWF and 23.75 for backfilling on true run times, 10.48 and 26.86 on the walltimes; 51.28 % utilisation."""
     trace = read_swf(trace_path("CTC"))

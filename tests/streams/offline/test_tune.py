@@ -98,7 +98,7 @@ def test_tune_range_without_job_raises_user_error(ids: Range, rows: Range, messa
         stretch_of(Trace(Path("t.swf"), {}, [job(number) for number in range(1, 21)], 0), ids, rows, 1)
 
 
-def test_progress_comes_to_its_end(trace: Trace) -> None:
+def test_tune_reports_planned_number_of_steps(trace: Trace) -> None:
     stretch, steps = stretch_of(trace, None, (40, 60), 4), []
     tune.tune(stretch, ENGINE, lambda: steps.append(1))
     assert len(steps) == stretch.steps

@@ -66,7 +66,7 @@ def test_notice_before_a_start_as_expected_is_in_time() -> None:
     assert counts == NoticeCounts(jobs=1, in_time=1, about=1, came_true=1)
 
 
-def test_notice_long_before_the_start_does_not_come_true() -> None:
+def test_notice_long_before_start_counts_as_false() -> None:
     counts = notices(prediction(0.0, 2 * HOUR_S, 9 * HOUR_S), outcome(4 * HOUR_S))
     assert counts == NoticeCounts(jobs=1, in_time=0, about=1, came_true=0)
 
@@ -85,7 +85,7 @@ def test_slipped_is_false_if_job_starts_within_bound() -> None:
     assert (counts.slipped, counts.false_slipped) == (1, 0)
 
 
-def test_bound_that_passes_is_slipped_once() -> None:
+def test_notice_of_exceeded_bound_counts_as_slipped_once() -> None:
     counts = notices(prediction(0.0, HOUR_S, 2 * HOUR_S), outcome(5 * HOUR_S))
     assert (counts.slipped, counts.false_slipped) == (1, 0)
 

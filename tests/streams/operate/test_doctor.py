@@ -162,7 +162,7 @@ def test_missing_and_uneven_topics_fail(broker: Broker, store: Store) -> None:
         (TOPICS.events, "max.message.bytes", "99999999", "warn"),
     ],
 )
-def test_topics_that_are_set_otherwise_are_named(
+def test_doctor_names_topics_with_wrong_settings(
     broker: Broker, store: Store, topic: str, key: str, value: str, state: str
 ) -> None:
     broker.configs[topic][key] = value
@@ -171,7 +171,7 @@ def test_topics_that_are_set_otherwise_are_named(
     assert f"{topic} has {key}={value} instead of " in found.found
 
 
-def test_settings_that_are_hidden_are_no_failure(broker: Broker, store: Store) -> None:
+def test_doctor_warns_of_invisible_topic_settings(broker: Broker, store: Store) -> None:
     broker.configs[TOPICS.events] = {}
     assert looked()["topic settings"].found == "not visible: queuecast.events"
     assert looked()["topic settings"].state == "warn"
@@ -192,7 +192,7 @@ def test_doctor_reports_events_deleted_unread(broker: Broker, store: Store) -> N
     assert (found.state, found.found) == ("fail", "events were deleted before they were read: partition 0: 50")
 
 
-def test_topics_with_three_copies_need_two_of_them_in_sync(broker: Broker, store: Store) -> None:
+def test_doctor_checks_replicas_and_min_in_sync_replicas(broker: Broker, store: Store) -> None:
     assert looked()["copies"].found == "1 of each topic"
     settings = Settings(topics=msgspec.structs.replace(SETTINGS.topics, replication=3))
     found = looked(settings)["copies"]
@@ -353,7 +353,9 @@ def test_doctor_without_redis_still_checks_broker(
     assert results[-1] == CheckResult("redis version", "fail", "redis at h:1: gone")
 
 
-def test_warnings_are_no_failure(broker: Broker, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_with_only_warnings_exits_with_zero(
+    broker: Broker, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.version = "6.0.1"
     assert main(["doctor"]) == 0
     assert "warn  redis version: 6.0.1; use 6.2 or newer" in capsys.readouterr().out

@@ -66,7 +66,7 @@ def test_lock_without_creatable_folder_uses_the_sources(monkeypatch: pytest.Monk
             os.close(descriptor)
 
 
-def test_first_item_finishes_here_before_others_start() -> None:
+def test_process_map_runs_first_item_locally_before_others() -> None:
     with process_map(where_and_whether, 2, 0) as apply_all:
         found = list(apply_all(range(4)))
     assert [(os.getpid(), True)] == DONE
@@ -122,7 +122,7 @@ def test_progress_of_compiling_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     assert reports[0].startswith(f"{compiling.COMPILING} ")
 
 
-def test_progress_line_states_the_time_left() -> None:
+def test_progress_line_has_remaining_time() -> None:
     assert progress_line(50, 200, 20.0) == "Compiling 50 of 200 kernels, about 60 s left; first start only"
     assert progress_line(100, 200, 90.0) == "Compiling 100 of 200 kernels, about 2 min left; first start only"
 

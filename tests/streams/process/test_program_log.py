@@ -62,7 +62,7 @@ def test_json_log_line_has_all_fields(log: logging.Logger) -> None:
     assert set(plain) == {"time", "level", "logger", "message", "instance"}
 
 
-def test_names_cannot_forge_lines_of_text(log: logging.Logger) -> None:
+def test_text_log_escapes_line_breaks_in_names(log: logging.Logger) -> None:
     out = written(log, LogFormatter("text", "w-1"))
     fail_with(log, ValueError(NASTY))
     first, *trace = out.getvalue().split("\n")[:-1]
@@ -156,7 +156,9 @@ def root() -> Iterator[logging.Logger]:
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_libraries_log_the_same_way(root: logging.Logger, log_format: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_library_logs_use_configured_format_and_level(
+    root: logging.Logger, log_format: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     configure(WorkerSettings(log_format=log_format, log_level="warning", instance="w-9"), "w-9")
     logging.getLogger("faust.app").warning("a table\n%s", "+--+")
     logging.getLogger("faust.app").info("not this")

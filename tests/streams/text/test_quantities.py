@@ -27,7 +27,7 @@ from streams.text.quantities import SAFE_SIZE_PATTERN, bytes_of, seconds_of
         ("1.5h", 5400),
     ],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_seconds_of_parses_durations(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
 
@@ -65,6 +65,6 @@ def test_duration_without_unit_is_rejected(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["64G", "64g", "64GB", "64GiB", "64Gi", "65536Mi", "68719476736", "68719476736B"])
-def test_sizes(text: str) -> None:
+def test_bytes_of_parses_memory_sizes(text: str) -> None:
     assert bytes_of(text) == 64 << 30
     assert re.fullmatch(SAFE_SIZE_PATTERN, text)

@@ -60,7 +60,7 @@ def names_in(folder: str, items: Iterable[bytes]) -> bytes:
     return b",".join([*items, *(one.name.encode() for one in Path(folder).iterdir())])
 
 
-def test_work_and_results_have_no_name_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_data_have_no_file_name_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a kill of any process, no file remains."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     child = Child()
@@ -124,7 +124,7 @@ def in_child(work: Work, items: list[bytes]) -> bytes:
 ITEMS = [b"note %d" % n + bytes(n % 300) for n in range(1507)]
 
 
-def test_work_is_done_in_a_process_of_lower_priority() -> None:
+def test_training_runs_in_process_of_lower_priority() -> None:
     process, priority, items = ast.literal_eval(in_child(priority_and_items, ITEMS).decode())
     assert items == ITEMS and process != os.getpid()
     assert priority == min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, 19)
@@ -184,7 +184,7 @@ def test_training_error_is_raised_and_next_training_runs() -> None:
     assert ast.literal_eval(in_child(priority_and_items, ITEMS).decode())[2] == ITEMS
 
 
-def test_work_is_done_again_where_the_process_was_killed(tmp_path: Path) -> None:
+def test_training_is_repeated_once_after_kill_of_process(tmp_path: Path) -> None:
     assert in_child(partial(die_once, os.getpid(), tmp_path / "once"), ITEMS) == b"%d" % len(ITEMS)
     with pytest.raises(ChildDied):
         in_child(partial(die, os.getpid()), ITEMS)
@@ -252,7 +252,7 @@ def test_processes_with_shared_slots_train_that_many(tmp_path: Path, slots: int)
         one._end()
 
 
-def test_site_trained_longest_ago_goes_first_in_a_crew(tmp_path: Path) -> None:
+def test_site_trained_longest_ago_is_first_among_processes(tmp_path: Path) -> None:
     """Process b trained its site before process a did, and its next training is queued later."""
     a, b, done = Processes(), Processes(), list[str]()
     site_a, site_b, free, gate = Site(), Site(), threading.Event(), threading.Event()

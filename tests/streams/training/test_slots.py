@@ -50,7 +50,7 @@ def test_rank_of_a_dead_process_is_ignored_after_a_while(tmp_path: Path, monkeyp
         assert 0.4 < time.monotonic() - began < 10.0
 
 
-def test_slots_are_as_many_as_given(tmp_path: Path) -> None:
+def test_training_slots_are_limited_to_given_number(tmp_path: Path) -> None:
     with ExitStack() as held:
         for number in range(3):
             held.enter_context(TrainingSlots(tmp_path, number, 3).take(lambda: (False, 0.0), threading.Event()))

@@ -83,7 +83,7 @@ def test_worker_error_is_logged_in_log_format(
     assert lines == (["topics are missing"] if log_format == "json" else [])
 
 
-def test_growing_worker_does_not_repeat_full_collections() -> None:
+def test_growing_worker_avoids_repeated_full_gc() -> None:
     full: list[str] = []
 
     def note(phase: str, about: dict[str, int]) -> None:

@@ -42,7 +42,7 @@ def test_full_queue_drops_oldest_question_of_busiest_client() -> None:
     assert in_order(waiting) == ["b", "3", "c", "4"]
 
 
-def test_full_lane_drops_its_oldest() -> None:
+def test_full_client_quota_drops_oldest_question() -> None:
     waiting = WaitingQuestions(100, 2, 1.0, Clock())
     assert [put(waiting, name) for name in "1234"] == [None, None, ("1", QUOTA), ("2", QUOTA)]
     assert in_order(waiting) == ["3", "4"]
@@ -58,13 +58,13 @@ def test_full_queue_of_many_clients_drops_oldest_question() -> None:
     assert dropped == [None, None, None, ("0", BUSY), ("1", BUSY), ("2", BUSY)]
 
 
-def test_repeated_question_waits_once() -> None:
+def test_repeated_question_is_queued_once() -> None:
     waiting = WaitingQuestions(10, 10, 1.0, Clock())
     assert [put(waiting, "1"), put(waiting, "1")] == [None, None]
     assert in_order(waiting) == ["1"] and put(waiting, "1") is None and len(waiting) == 1
 
 
-def test_expired_questions_are_taken_out() -> None:
+def test_expired_questions_are_removed() -> None:
     clock = Clock()
     waiting = WaitingQuestions(10, 10, 1.0, clock)
     for name, asker in (("1", "ada"), ("2", "bob"), ("3", "ada")):
@@ -86,7 +86,7 @@ def test_question_expires_after_wait_set_by_client() -> None:
     assert late is not None and late.reason == BUSY
 
 
-def test_age_of_messages_is_independent_of_the_brokers_clock() -> None:
+def test_message_age_is_independent_of_broker_clock() -> None:
     clock = Clock()
     for skew_s in (-100.0, 0.0, 100.0):
         age = MessageAge(clock)
@@ -109,7 +109,7 @@ def test_message_age_ignores_client_timestamps_in_future() -> None:
     assert age.of(now) == 0.0
 
 
-def test_age_follows_a_clock_that_was_set() -> None:
+def test_message_age_adapts_to_changed_broker_clock() -> None:
     clock = Clock()
     age, skew_s = MessageAge(clock), 5.0
     message: Any = SimpleNamespace(timestamp=clock.now * 1000, timestamp_type=1)
@@ -138,7 +138,7 @@ def test_questions_expired_in_topic_are_not_computed() -> None:
     assert asked.counted("busy") == 300
 
 
-def test_overload_is_answered_in_time() -> None:
+def test_overloaded_worker_answers_questions_in_time() -> None:
     """190 questions a second arrive, 50 can be answered, and events are always pending."""
     asked = AskedWorker()
     asked.turns.waiting = lambda: True

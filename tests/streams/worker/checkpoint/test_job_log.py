@@ -228,7 +228,7 @@ def test_checkpoint_size_follows_changes_not_live_jobs(every: int, monkeypatch: 
     assert max(many) < 6 * max(few)
 
 
-def test_undecompressible_state_is_rejected() -> None:
+def test_corrupt_or_too_large_state_is_rejected() -> None:
     worker, table = lived(0), dict[bytes, bytes]()
     for message in worker.changelog:
         put(table, message)

@@ -33,17 +33,17 @@ async def work(clock: Clock, is_busy: bool, turns_s: list[float]) -> None:
         await pacer.pause()
 
 
-def test_busy_worker_gives_work_its_share_only(clock: Clock) -> None:
+def test_pacer_of_busy_worker_limits_work_to_its_share(clock: Clock) -> None:
     asyncio.run(work(clock, True, [2 * TURN_S, TURN_S / 4, TURN_S]))
     assert clock.slept == pytest.approx([2 * TURN_S * (1 / SHARE - 1), 1.25 * TURN_S * (1 / SHARE - 1)])
 
 
-def test_idle_worker_only_lets_others_run(clock: Clock) -> None:
+def test_pacer_of_idle_worker_only_yields(clock: Clock) -> None:
     asyncio.run(work(clock, False, [2 * TURN_S]))
     assert clock.slept == [0]
 
 
-def test_time_before_the_work_and_waits_do_not_count(clock: Clock) -> None:
+def test_pacer_ignores_idle_time_and_waits(clock: Clock) -> None:
     async def scenario() -> None:
         await work(clock, True, [])
         clock.now += 36_000.0  # idle for hours

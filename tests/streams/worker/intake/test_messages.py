@@ -144,6 +144,6 @@ def test_event_with_line_break_in_name_is_rejected(field: str, letter: str) -> N
 
 
 @pytest.mark.parametrize("name", ["Jülich", "北京", "a\\b", 'a"b', "a b", "😀"])
-def test_other_characters_are_taken(name: str) -> None:
+def test_event_with_unicode_and_quotes_in_name_is_decoded(name: str) -> None:
     event = Submit(site=name, time=1.0, job=name, user=name, pending_reason="two\nlines")
     assert read_site_message(name.encode(), msgspec.json.encode(event)).parts[0].event == event

@@ -93,7 +93,7 @@ def test_events_of_another_partition_are_rejected_unchanged() -> None:
     assert world.said("predictions") == quiet.said("predictions")
 
 
-def test_state_in_a_foreign_partition_is_refused() -> None:
+def test_state_in_wrong_partition_raises_user_error() -> None:
     home = partition_of("alder", 12)
     world = World()
     world.publish_events(jobs("alder", range(3)), home)
@@ -105,7 +105,7 @@ def test_state_in_a_foreign_partition_is_refused() -> None:
     assert (world.table, world.started) == before
 
 
-def test_forbidden_or_misplaced_site_takes_no_room() -> None:
+def test_event_places_reject_forbidden_or_misplaced_site() -> None:
     chosen = settings(SitesSettings(allowed=("k*", "ctc"), dedicated_topics=("alder",)))
     places = EventPlaces(chosen, 1)
     for topic, site, reason in (

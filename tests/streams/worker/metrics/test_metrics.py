@@ -92,7 +92,7 @@ def test_reestimate_metric_has_first_and_last_errors(alder: Engine) -> None:
     assert sums == {("first", other.settings.method, "birch"): 300.0, ("last", other.settings.method, "birch"): 60.0}
 
 
-def test_buckets_count_up_to_all_jobs(alder: Engine) -> None:
+def test_wait_error_buckets_are_cumulative(alder: Engine) -> None:
     buckets = samples(metrics(alder))["queuecast_wait_error_seconds_bucket"]
     edges = sorted({edge for _, edge, *_ in buckets}, key=float)
     counts = [buckets["started", edge, "median", "alder"] for edge in edges]
@@ -158,7 +158,7 @@ def test_jobs_that_wait_unusually_long_are_counted() -> None:
     assert samples(metrics(one))["queuecast_unusually_long_waits"] == {("x",): 1.0}
 
 
-def test_few_partitions_are_shown_and_many_are_not() -> None:
+def test_partition_metrics_are_limited_to_few_partitions() -> None:
     pools = [Pool(name="thin", nodes=4, cpus=8), Pool(name="card", nodes=1, cpus=8, gpus={"a100": 4})]
     partitions = [Partition(name="batch", pools=["thin"]), Partition(name="gpu", pools=["card"])]
     few, many = Engine("few", ENGINE), Engine("many", ENGINE)
@@ -279,7 +279,7 @@ def test_metrics_of_new_engine_are_zero() -> None:
     assert shown["queuecast_wait_error_seconds_count"]["started", "median", "new"] == Accuracy().jobs == 0
 
 
-def test_other_tasks_get_their_turn_while_many_sites_are_read(alder: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_page_of_many_sites_yields_to_other_tasks(alder: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     read, turns = list[str](), list[int]()
     add = SiteFamilies.add_engine
 

@@ -101,7 +101,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_partition_that_stays_keeps_its_engines(restored: list[str]) -> None:
+def test_returned_partition_keeps_its_engines(restored: list[str]) -> None:
     async def stay(servers: Servers) -> None:
         one = servers.one
         before = {site: one.owner[site].engine for site in one.owner}
@@ -189,7 +189,7 @@ def test_changed_site_is_restored_after_a_rebalance(
     run(change)
 
 
-def test_site_with_events_that_are_not_stored_is_restored(restored: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_site_with_unstored_events_is_restored(restored: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async def leave(servers: Servers) -> None:
         one = servers.one
         await one.hand_over(*SITES)
@@ -220,7 +220,7 @@ def test_site_with_a_prepared_event_is_restored(restored: list[str]) -> None:
     assert restored == ["birch"]
 
 
-def test_lease_is_the_same_with_all_fields_only() -> None:
+def test_lease_equals_only_lease_with_same_fields() -> None:
     lease = Lease(b"me", 3, 7)
     assert lease.is_same(b"3", b"me", b"7")
     changed = [(b"4", b"me", b"7"), (b"3", b"you", b"7"), (b"3", b"me", b"8"), (b"3", b"me", None), (None, None, None)]

@@ -68,7 +68,7 @@ def test_arrival_rate_counts_partly_rejected_messages() -> None:
 
 
 @pytest.mark.parametrize("poison", [(1,), (2, 5)])
-def test_that_events_were_lost_is_not_forgotten(monkeypatch: pytest.MonkeyPatch, poison: tuple[int, ...]) -> None:
+def test_missed_events_stay_recorded_after_rebuild(monkeypatch: pytest.MonkeyPatch, poison: tuple[int, ...]) -> None:
     @asynccontextmanager
     async def doing(_: CrashTracker, place: Place) -> AsyncIterator[bool]:
         yield place[1] not in poison

@@ -149,7 +149,7 @@ def process() -> Process:
     return Process(a_few(World()), settings())
 
 
-def test_redelivered_event_changes_and_sends_nothing(process: Process) -> None:
+def test_redelivered_event_is_ignored(process: Process) -> None:
     async def twice() -> None:
         await process.take_over(0)
         await process.take_all()
@@ -230,7 +230,7 @@ def test_sites_restored_by_their_next_event_give_same_records(
     assert histories(world) == histories(undisturbed)
 
 
-def test_late_final_checkpoint_is_left_to_the_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_final_checkpoint_is_skipped_for_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stuck(MemoryStore):
         async def write(self, *_: Any) -> None:
             await asyncio.Event().wait()

@@ -19,7 +19,7 @@ SETTINGS = Settings(
 )
 
 
-def test_no_message_is_processed_before_membership_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_wait_until_membership_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owned_table, "RETRY_S", (0.0, 0.0))
     world, is_member = World(), True
     for event in run(generate(3, 12, 32, 0.9), 32, "alder"):
@@ -47,7 +47,7 @@ def test_no_message_is_processed_before_membership_is_confirmed(monkeypatch: pyt
     asyncio.run(scenario())
 
 
-def test_solitude_after_a_revocation_lets_others_work() -> None:
+def test_exclusive_work_after_revocation_releases_lock() -> None:
     async def scenario() -> None:
         exclusive = ExclusiveWork()
         exclusive.careful.add(0)
@@ -74,7 +74,7 @@ def test_exclusive_work_after_error_blocks_all_work() -> None:
     asyncio.run(scenario())
 
 
-def test_recovery_of_checkpoint_amid_tracked_work_does_not_wait() -> None:
+def test_recovery_during_tracked_work_does_not_wait() -> None:
     """An operation waits for a checkpoint while it is tracked; a recovery of this checkpoint must not wait for it."""
 
     async def scenario() -> None:

@@ -76,7 +76,7 @@ def two_partitions() -> World:
     return world
 
 
-def test_models_come_into_force() -> None:
+def test_trained_model_replaces_initial_prediction() -> None:
     records = list(replay(events("alder"), ENGINE))
     reasons = [record.reason for record in records if isinstance(record, Prediction)]
     assert reasons[0] == "no model" and reasons[-1] == "mean"
@@ -171,7 +171,7 @@ def test_new_site_and_junk_are_processed_during_a_training() -> None:
 
 @checks(max_examples=15)
 @given(st.lists(st.integers(0, 600), max_size=3), st.integers(1, 60))
-def test_wherever_it_dies_a_model_counts_from_the_same_event(crashes: list[int], checkpoint: int) -> None:
+def test_model_takes_effect_at_same_event_after_any_crash(crashes: list[int], checkpoint: int) -> None:
     world = two_partitions()
     for world.steps in crashes:
         try:
