@@ -1,4 +1,4 @@
-"""What all tests share: one real Kafka and one real Redis a session, and what CI asks for."""
+"""What all tests share: one real Kafka and one real Redis a session, and the profiles of CI."""
 
 import atexit
 import os
@@ -19,7 +19,7 @@ from streams.training.processes import processes
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, settings_on
 
 # The same examples each time, whatever the machine: only a change can turn a test red. `make test-all` has more of them
-# than `make test`; `--hypothesis-profile=search` looks for new ones. Where an example costs much, a test says how many.
+# than `make test`; `--hypothesis-profile=search` looks for new ones. A test with slow examples sets their number.
 hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.register_profile("many", derandomize=True, deadline=None, max_examples=100)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)
@@ -35,8 +35,8 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 def pytest_configure() -> None:
     """Let Ctrl-C reach what the tests start, and keep each process of pytest-xdist to notes of its own.
 
-    A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C. What a `queuecast
-    up` of whoever runs the tests has noted is none of the tests' business, nor the other way.
+    A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C. The tests do
+    not read the notes of a `queuecast up` that the user runs, and it does not read theirs.
     """
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="queuecast-tests-")
     atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)

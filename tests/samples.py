@@ -22,7 +22,7 @@ from streams.client import listing
 from streams.client.blocking import Client
 from streams.client.watch import line
 from streams.sources.swf import events_of, read_swf
-from tests.support.asked import FakeClient, answer_of_worker
+from tests.support.fake_client import FakeClient, answer_of_worker
 from tests.support.traces import trace_path
 
 ROOT = Path(__file__).parents[1]

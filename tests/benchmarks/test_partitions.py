@@ -139,7 +139,7 @@ def test_what_if_with_known_run_times_and_no_later_jobs_is_exact(name: str) -> N
     for seed in SEEDS:
         site = CLUSTER_SITES[name]
         jobs = as_planned(generate_for(site, seed, PROBED_DAYS[-1] + 2, MONDAY))
-        watched = Watched(site.cluster, settings, MONDAY, tells_priorities=ASKED["PRIORITIES"] is not None)
+        watched = Watched(site.cluster, settings, MONDAY, reports_priorities=ASKED["PRIORITIES"] is not None)
         for probe in probes(watched, jobs, moments, PROBES):
             found[probe.partition].append(probe)
     show_probes(name, found)
@@ -155,7 +155,7 @@ def show_probes(name: str, found: dict[str, list[Probe]]) -> None:
     for partition, asked in rows:
         waited = [probe for probe in asked if probe.true_s > 0.0]
         wait_h = sum(probe.true_s for probe in asked) / len(asked) / 3600
-        error_h = sum(abs(probe.told_s - probe.true_s) for probe in asked) / len(asked) / 3600
+        error_h = sum(abs(probe.predicted_s - probe.true_s) for probe in asked) / len(asked) / 3600
         shares = f"{_share_right(asked):.0%} | {len(waited)} | {_share_right(waited):.0%}"
         print(f"| {partition} | {len(asked)} | {shares} | {wait_h:.2f} | {error_h:.2f} |")
 

@@ -183,7 +183,7 @@ def test_ten_days_of_two_sites_equal_replay(stack: LocalStack, tmp_path: Path) -
         here.await_outputs(sum(map(len, expected.values())), 300)
         sizes = [sum(one.memory_info().rss for one in _processes(worker)) / 1e6 for worker in workers]
         report(here, users, receiver, marks, began, sizes)
-        assert {where: unique(values) for where, values in here.said().items()} == expected
+        assert {where: unique(values) for where, values in here.records().items()} == expected
     assert not users.failures or sum(users.failures.values()) < 0.05 * sum(map(len, users.took.values()))
 
 

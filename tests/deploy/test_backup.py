@@ -16,7 +16,7 @@ from deploy.local.stack.process import Server
 from models.records import AnyEvent
 from streams.broker.admin import create_topics, partitions_of
 from streams.settings import Settings
-from tests.support.deployment import Deployment, Said, interleaved, settings_on, simulated, unique, until
+from tests.support.deployment import Deployment, RecordsByKey, interleaved, settings_on, simulated, unique, until
 
 SITE, APART = "alder", "birch"
 JOBS = 150
@@ -54,7 +54,7 @@ def keys_of(site: str, store: Any, settings: Settings) -> dict[bytes, bytes]:
     return {key: store.dump(key) for key in store.scan_iter(f"{settings.redis.prefix}:{{{site}}}:*", count=1000)}
 
 
-def take(settings: Settings, directory: Path, events: list[AnyEvent], expected: Said) -> Said:
+def take(settings: Settings, directory: Path, events: list[AnyEvent], expected: RecordsByKey) -> RecordsByKey:
     """Run a worker on these events until all expected jobs have records, and return all records."""
     with closing(Deployment(settings, directory)) as here:
         here.read_all()
@@ -62,10 +62,10 @@ def take(settings: Settings, directory: Path, events: list[AnyEvent], expected: 
         here.send(events)
         until(lambda: told(_said(here)) >= told(expected))
         here.stop()
-        return here.said()
+        return here.records()
 
 
-def told(said: Said) -> set[tuple[str, str, str, bool]]:
+def told(said: RecordsByKey) -> set[tuple[str, str, str, bool]]:
     """Return the topic, site and job of each record, and True if it has a run time.
 
     The number of estimates of a pending job is ignored: it depends on the estimates.
@@ -77,21 +77,21 @@ def told(said: Said) -> set[tuple[str, str, str, bool]]:
     return found
 
 
-def records(said: Said) -> int:
+def records(said: RecordsByKey) -> int:
     return sum(map(len, said.values()))
 
 
-def _said(here: Deployment) -> Said:
+def _said(here: Deployment) -> RecordsByKey:
     """Return the records up to now."""
     here.read()
-    return here.said()
+    return here.records()
 
 
-def of(site: str, said: Said) -> Said:
+def of(site: str, said: RecordsByKey) -> RecordsByKey:
     return {name: values for name, values in said.items() if name[1] == site}
 
 
-def degraded(said: Said, last: int) -> set[str | None]:
+def degraded(said: RecordsByKey, last: int) -> set[str | None]:
     """Return why the last predictions at submission are degraded; the gap may have ended when later ones are made."""
     (name,) = (name for name in said if name[0].endswith("predictions"))
     records = [record for record in map(msgspec.json.decode, said[name]) if "waited_s" not in record]
@@ -149,6 +149,6 @@ def test_backup_of_events_restores_all_state(settings: Settings, tmp_path: Path)
         here.worker.start()
         until(lambda: records(_said(here)) >= 2 * records(expected))
         here.stop()
-        assert {name: unique(values) for name, values in here.said().items()} == expected
-        assert records(here.said()) == 2 * records(expected)
+        assert {name: unique(values) for name, values in here.records().items()} == expected
+        assert records(here.records()) == 2 * records(expected)
         assert here.stored(SITE) == here.expected_in_redis(events, SITE)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from models.method_registry import TRIVIAL
-from tests.support.dashboards import FILES, asked, in_lines, loaded, panels
+from tests.support.dashboards import FILES, in_lines, loaded, panel_queries, panels
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROVISIONING = DEPLOY / "grafana" / "provisioning"
@@ -79,7 +79,7 @@ def test_dashboard_queries_are_valid_promql(file: Path, tmp_path: Path) -> None:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool is not installed")
-    queries = [query.expr for query in asked(file, window="1d", __rate_interval="1m")]
+    queries = [query.expr for query in panel_queries(file, window="1d", __rate_interval="1m")]
     rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(queries)]
     written = tmp_path / "queries.yaml"
     written.write_text(yaml.safe_dump({"groups": [{"name": file.stem, "rules": rules}]}))
@@ -88,7 +88,9 @@ def test_dashboard_queries_are_valid_promql(file: Path, tmp_path: Path) -> None:
 
 
 def test_gain_query_compares_method_with_baselines() -> None:
-    (gain,) = {query.expr for query in asked(FILES[0], window="1d") if "group_left () (min by (site)" in query.expr}
+    (gain,) = {
+        query.expr for query in panel_queries(FILES[0], window="1d") if "group_left () (min by (site)" in query.expr
+    }
     ours, rules = gain.split("group_left")
     assert f'method!~"{"|".join(TRIVIAL)}"' in ours
     assert f'method=~"{"|".join(TRIVIAL)}"' in rules
@@ -127,7 +129,7 @@ PART = re.compile(r"sum by \([\w, ]+\) \(increase\(\w+_jobs_total\{[^}]*\}\[1d\]
 @of_each
 def test_dashboard_share_queries_are_clamped_to_one(file: Path) -> None:
     """For a new series, Prometheus extrapolates the part further than the whole, up to 110 %."""
-    for query in asked(file, window="1d"):
+    for query in panel_queries(file, window="1d"):
         for found in PART.finditer(query.expr):
             assert query.expr[: found.start()].endswith("clamp_max("), query.where
 
@@ -136,7 +138,7 @@ def test_clamped_share_query_is_at_most_one(tmp_path: Path) -> None:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool is not installed")
-    (query, *_) = [one for one in asked(FILES[0], window="14m") if ": Without an estimate: " in one.where]
+    (query, *_) = [one for one in panel_queries(FILES[0], window="14m") if ": Without an estimate: " in one.where]
     part, whole = (f'{name}{{site="a",method="m",jobs="started"}}' for name in re.findall(r"queuecast_\w+", query.expr))
     share = query.expr.removeprefix("clamp_max(").removesuffix(", 1)")
     one = [{"labels": '{method="m"}', "value": 1}]
@@ -155,5 +157,5 @@ def test_clamped_share_query_is_at_most_one(tmp_path: Path) -> None:
 
 @of_each
 def test_dashboard_sums_increases_of_counters_that_move(file: Path) -> None:
-    for query in asked(file, window="1d", __rate_interval="1m"):
+    for query in panel_queries(file, window="1d", __rate_interval="1m"):
         assert not re.search(r"(rate|increase)\((sum|max)", query.expr), query.where

@@ -18,7 +18,7 @@ from streams.client.pending_questions import UnknownJob
 from streams.errors import UserError
 from streams.sources.schedulers.kueue import KueueSource
 from tests.streams.sources.schedulers.test_kueue import at, workload
-from tests.support.answering import Answer, Asked, answering
+from tests.support.answering import Answer, HttpRequest, answering
 
 Object = dict[str, Any]
 CHECK = {"metadata": {"name": "multi"}, "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
@@ -57,7 +57,7 @@ class Cluster:
         found["status"]["conditions"] = list(conditions.values())
         return 200
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: HttpRequest) -> Answer:
         place, query = urlsplit(asked.path), parse_qs(urlsplit(asked.path).query)
         if asked.body:
             assert asked.headers["Content-Type"] == "application/apply-patch+yaml"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answering import Answer, Asked, answering
+from tests.support.answering import Answer, HttpRequest, answering
 from tests.support.browser import Browser, browsing
 
 PARTIAL = Path(__file__).parents[2] / "deploy" / "ondemand" / "_queuecast.html.erb"
@@ -54,7 +54,7 @@ class Portal:
         self.asked: list[str] = []
         self.url = ""
 
-    def reply(self, asked: Asked) -> Answer | None:
+    def reply(self, asked: HttpRequest) -> Answer | None:
         if asked.path == "/":
             page = rendered(url="/queuecast", user="ada & co", seconds="1")
             page = f"<!doctype html><meta charset=utf-8><title>ok</title>{page}"

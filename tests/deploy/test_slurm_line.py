@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answering import Answer, Asked, answering
+from tests.support.answering import Answer, HttpRequest, answering
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "slurm" / "cli_filter.lua"
 TEXT = "starts in about 40m, 90 % within 2h; 12 jobs ahead"
@@ -27,7 +27,7 @@ class Service:
         self.asked: list[tuple[str, str | None]] = []
         self.url = ""
 
-    def answer(self, asked: Asked) -> Answer | None:
+    def answer(self, asked: HttpRequest) -> Answer | None:
         self.asked.append((asked.path, asked.headers.get("Authorization")))
         return None if self.body is None else Answer(self.body, self.status)
 

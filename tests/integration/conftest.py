@@ -1,4 +1,4 @@
-"""Servers that let in nobody without a password; a browser, and the pages it reads."""
+"""Servers that require a password; a browser, and the pages it reads."""
 
 from collections.abc import Iterator
 

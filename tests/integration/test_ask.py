@@ -43,7 +43,6 @@ from streams.broker.admin import create_topics
 from streams.client.client import QuestionClient
 from streams.client.pending_questions import new_id
 from streams.settings import ServeSettings, Settings
-from tests.support.asked import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.command import Command
 from tests.support.deployment import (
     Deploy,
@@ -53,6 +52,7 @@ from tests.support.deployment import (
     until,
 )
 from tests.support.doors import Doors
+from tests.support.fake_client import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.traces import made_trace
 
 JOB = ("ask", "--cpus", "8", "--walltime", "1h")
@@ -262,7 +262,7 @@ def test_questions_keep_outputs_and_state_unchanged(deploy: Deploy) -> None:
     here.await_outputs(sum(map(len, here.expected(events).values())))
     asked(here.settings, ask)
     here.stop()
-    assert here.said() == here.expected(events)
+    assert here.records() == here.expected(events)
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
 

@@ -19,7 +19,6 @@ from streams.client.client import QuestionClient
 from streams.client.pending_questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
 from tests.integration.test_ask import JOB, asked, busy, command, known
-from tests.support.asked import FRESH_ESTIMATES, SITES, two_sites
 from tests.support.deployment import (
     Deploy,
     Deployment,
@@ -27,6 +26,7 @@ from tests.support.deployment import (
     settings_on,
     until,
 )
+from tests.support.fake_client import FRESH_ESTIMATES, SITES, two_sites
 
 
 def test_query_without_worker_reports_error_in_time(deploy: Deploy, tmp_path: Path) -> None:

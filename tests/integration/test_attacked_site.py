@@ -53,5 +53,5 @@ def test_hostile_site_keeps_outputs_of_other_sites_identical(deploy: Callable[..
     implausible = sum(letter.implausible for letter in here.dead_letters())
     assert sum(told["queuecast_events_implausible_total"].values()) == implausible > 0
     assert len(told["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
-    said, expected = here.said(), here.expected(good)
+    said, expected = here.records(), here.expected(good)
     assert {where: values for where, values in said.items() if where in expected} == expected

@@ -29,7 +29,7 @@ from streams.sources.swf import read_swf
 from tests.support.deployment import (
     PARTITIONS,
     Deployment,
-    Said,
+    RecordsByKey,
     engine_after,
     interleaved,
     metrics,
@@ -87,10 +87,10 @@ def four_sites(jobs: int) -> list[AnyEvent]:
     return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))
 
 
-def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent], expected: Said) -> None:
+def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent], expected: RecordsByKey) -> None:
     """Check that distinct outputs and stored entries equal a replay."""
     here.read_all()
-    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert {where: unique(values) for where, values in here.records().items()} == expected
     for site in {event.site for event in events}:
         assert here.stored(site) == here.expected_in_redis(events, site)
 

@@ -20,7 +20,7 @@ from streams.process.scraping import serve_metrics
 from streams.sources.contract import Calls
 from streams.sources.live_source import Watch
 from tests.support import scraped
-from tests.support.dashboards import FILES, asked
+from tests.support.dashboards import FILES, panel_queries
 from tests.support.deployment import PATIENCE_S, Deploy, Deployment, Message, simulated, until
 
 pytestmark = pytest.mark.long
@@ -88,7 +88,7 @@ def named(event: AnyEvent) -> AnyEvent:
 
 def queries() -> dict[str, str]:
     """Return all queries that must have data, and their places."""
-    panels = {query.expr: query.where for file in FILES for query in asked(file, **VARIABLES)}
+    panels = {query.expr: query.where for file in FILES for query in panel_queries(file, **VARIABLES)}
     rules = (rule for file in RULES for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"])
     return panels | {rule["record"]: "a recording rule" for rule in rules if "record" in rule}
 
@@ -162,5 +162,5 @@ def test_dashboard_panels_and_rules_have_data(
             until(all_answered)
         except AssertionError:
             pytest.fail("\n".join(["no data:", *(f"{where}: {expr}" for expr, where in missing.items())]))
-    groups = scraped.told(prometheus, "rules")["groups"]
+    groups = scraped.api_data(prometheus, "rules")["groups"]
     assert [rule["name"] for group in groups for rule in group["rules"] if rule["health"] != "ok"] == []

@@ -14,7 +14,6 @@ from models.engine.asking.engine_answers import standing
 from models.engine.engine import Engine
 from models.records import AnyAnswer, GridEstimate, NoAnswer, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import WALLTIMES, grid, sizes
-from tests.support.asked import answer_of_worker
 from tests.support.deployment import (
     PARTITIONS,
     PATIENCE_S,
@@ -26,6 +25,7 @@ from tests.support.deployment import (
     simulated,
     until,
 )
+from tests.support.fake_client import answer_of_worker
 
 QUICK = {"refresh_seconds": 1.0, "cpu_share": 0.5}
 
@@ -135,7 +135,7 @@ def test_question_is_answered_and_changes_no_output(deploy: Deploy) -> None:
     expected = here.expected(events)
     here.await_outputs(sum(map(len, expected.values())) + 1)
     here.stop()
-    assert here.said() == expected
+    assert here.records() == expected
     (letter,) = here.dead_letters()
     assert letter.topic == here.topics.questions and letter.reason == "malformed"
 

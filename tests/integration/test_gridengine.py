@@ -153,7 +153,7 @@ def check_predictions(here: Deployment, told: list[Any]) -> None:
     expected = here.expected(told)
     here.await_outputs(sum(map(len, expected.values())))
     here.stop()
-    assert {key: unique(values) for key, values in here.said().items()} == expected
+    assert {key: unique(values) for key, values in here.records().items()} == expected
     made = await_predictions(here, {event.job for event in told if event.kind == "submit" and not event.late})
     submits = {event.job: event.time for event in told if event.kind == "submit"}
     waited = 0

@@ -36,6 +36,6 @@ def test_history_and_live_events_with_crash_equal_replay(
     expected = here.expected([*history, *rest])
     here.await_outputs(sum(map(len, expected.values())), seconds=240)
     here.stop()
-    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert {where: unique(values) for where, values in here.records().items()} == expected
     assert here.stored("alder") == here.expected_in_redis([*history, *rest], "alder")
     assert not here.dead_letters()

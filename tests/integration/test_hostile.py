@@ -156,7 +156,7 @@ def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:
     assert len(told["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
     assert after < 1.15 * before, f"{before / 1e6:.0f} MB, then {after / 1e6:.0f} MB"
 
-    said, expected = here.said(), here.expected(good)
+    said, expected = here.records(), here.expected(good)
     assert {where: values for where, values in said.items() if where in expected} == expected
     keys = list(here.redis.scan_iter(f"{here.settings.redis.prefix}*", count=1000))
     assert keys and all(key.isascii() and key.decode().isprintable() for key in keys)

@@ -35,7 +35,7 @@ def as_a_replay_says(here: Deployment, events: list[AnyEvent]) -> None:
     expected = here.expected(events)
     here.await_outputs(sum(map(len, expected.values())), 300.0)
     here.stop()
-    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert {where: unique(values) for where, values in here.records().items()} == expected
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])

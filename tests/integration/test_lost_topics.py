@@ -12,8 +12,8 @@ from streams.broker.admin import admin, create_topics
 from streams.broker.topics import Topics, partition_of
 from streams.client.client import QuestionClient
 from tests.streams.client.test_estimates import estimate
-from tests.support.asked import key
 from tests.support.deployment import PARTITIONS, settings_on
+from tests.support.fake_client import key
 
 LOOK_S = 3.0
 MOST_CPU = 0.15

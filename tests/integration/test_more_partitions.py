@@ -20,8 +20,8 @@ from streams.client.watch import records
 from streams.settings import KafkaSettings, Settings
 from tests.streams.client.test_estimates import estimate
 from tests.support import events
-from tests.support.asked import key
 from tests.support.deployment import PARTITIONS, settings_on
+from tests.support.fake_client import key
 
 FIRST, NEW = range(PARTITIONS), range(PARTITIONS, 2 * PARTITIONS)
 SITES = ("alder", "oak")  # one of them belongs to a new partition

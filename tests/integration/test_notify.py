@@ -12,9 +12,9 @@ from models.records import Notice
 from queuecast import verify_notice
 from streams.operate.checks import check_notifier, shown_at
 from streams.settings import NotifySettings
-from tests.support.asked import FRESH_ESTIMATES, two_sites
 from tests.support.command import Command
 from tests.support.deployment import Deploy, Deployment, until
+from tests.support.fake_client import FRESH_ESTIMATES, two_sites
 from tests.support.receiver import Receiver, received
 
 pytestmark = pytest.mark.stack

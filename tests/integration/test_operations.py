@@ -96,7 +96,7 @@ def test_predictions_from_a_backlog_are_marked_and_unchanged(
     here.await_outputs(count(here, events))
     told = metrics(here.worker)
     here.stop()
-    assert here.said() == here.expected(events)
+    assert here.records() == here.expected(events)
     found = here.messages[here.topics.predictions]
     marks = [dict(message.headers) for message in found]
     assert [set(mark) for mark in marks] == [{"late"} if marked else set()] * len(found)
@@ -121,7 +121,7 @@ def test_first_of_two_workers_with_one_name_ends_with_reason(deploy: Deploy, tmp
         here.send(second)
         here.await_outputs(count(here, events))
     here.read_all()
-    assert {where: list(dict.fromkeys(values)) for where, values in here.said().items()} == here.expected(events)
+    assert {where: list(dict.fromkeys(values)) for where, values in here.records().items()} == here.expected(events)
 
 
 @pytest.mark.parametrize("committed", ["gone", "left"])
@@ -153,7 +153,7 @@ def test_recreated_topic_is_read_from_its_beginning(deploy: Deploy, committed: s
     until(lambda: ready(here.worker))
     again = metrics(here.worker)
     here.stop()
-    assert {where: list(dict.fromkeys(values)) for where, values in here.said().items()} == here.expected(events)
+    assert {where: list(dict.fromkeys(values)) for where, values in here.records().items()} == here.expected(events)
     assert told["queuecast_topic_recreations_total"]
     assert not again["queuecast_topic_recreations_total"]
     assert "the events topic was recreated or cut short" in here.log

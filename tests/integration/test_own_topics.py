@@ -41,7 +41,7 @@ def count(here: Deployment, events: list[AnyEvent]) -> int:
 def nothing_is_lost_or_doubled(here: Deployment, events: list[AnyEvent]) -> None:
     """Check that distinct outputs and stored entries equal a replay."""
     here.read_all()
-    assert {where: unique(values) for where, values in here.said().items()} == here.expected(events)
+    assert {where: unique(values) for where, values in here.records().items()} == here.expected(events)
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
     assert here.dead_letters() == []

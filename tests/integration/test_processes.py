@@ -36,7 +36,7 @@ def test_killed_process_restarts_with_records_of_a_replay(deploy: Deploy) -> Non
         both = members(worker)
     assert not any(one.is_running() for one in both)
     here.read_all()
-    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert {where: unique(values) for where, values in here.records().items()} == expected
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
     assert f"{here.worker.directory.name}-1 ended with exit code -9" in here.log and "Traceback" not in here.log

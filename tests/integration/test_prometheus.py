@@ -39,7 +39,7 @@ def test_prometheus_mean_errors_equal_referee(deploy: Deploy, prometheus: Promet
     here.send(events)
     here.worker.start()
     here.await_outputs(sum(map(len, here.expected(events).values())))
-    predictions.write_bytes(b"\n".join(here.said()[here.topics.predictions, "made"]))
+    predictions.write_bytes(b"\n".join(here.records()[here.topics.predictions, "made"]))
     referee = [sys.executable, str(shared_path("referee/score.py")), str(trace), str(predictions), "--json"]
     scored: dict[str, Any] = json.loads(subprocess.check_output(referee, timeout=PATIENCE_S))
 
@@ -53,5 +53,5 @@ def test_prometheus_mean_errors_equal_referee(deploy: Deploy, prometheus: Promet
 
 
 def test_prometheus_loads_project_rules_by_default(prometheus: Prometheus) -> None:
-    groups = scraped.told(prometheus, "rules")["groups"]
+    groups = scraped.api_data(prometheus, "rules")["groups"]
     assert {Path(group["file"]).name for group in groups} == {file.name for file in RULES}

@@ -54,7 +54,7 @@ def test_rebalance_of_twenty_sites_equals_replay(deploy: Deploy, tmp_path: Path)
         here.await_outputs(sum(map(len, expected.values())))
         assert each_by_one(first, third)
     here.read_all()
-    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert {where: unique(values) for where, values in here.records().items()} == expected
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
     assert not faults(first, second, third)

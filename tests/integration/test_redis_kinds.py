@@ -87,7 +87,7 @@ def equal_after(here: Deployment, strikes: Sequence[Strike]) -> None:
             here.send(part)
     here.await_outputs(sum(map(len, expected.values())))
     here.stop()
-    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert {where: unique(values) for where, values in here.records().items()} == expected
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
 

@@ -66,5 +66,5 @@ def test_redis_rejecting_writes_is_reported_and_retried(deploy: Deploy, own_redi
     until(lambda: shown("queuecast_checkpoint_age_seconds") == 0)
     assert here.worker.pid == pid
     here.stop()
-    assert here.said() == expected
+    assert here.records() == expected
     assert here.stored(SITE) == here.expected_in_redis(events, SITE)

@@ -21,8 +21,8 @@ from streams.settings import Settings, TopicSettings
 from streams.worker.startup import check_partitions
 from tests.integration.test_ask import asked
 from tests.integration.test_doctor import looked
-from tests.support.asked import FRESH_ESTIMATES
 from tests.support.deployment import Deploy, Deployment, interleaved, parts, simulated, unique, until
+from tests.support.fake_client import FRESH_ESTIMATES
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -70,7 +70,7 @@ def count(here: Deployment, events: list[AnyEvent]) -> int:
 def nothing_is_lost_or_doubled(there: Deployment, events: list[AnyEvent]) -> None:
     """Check that distinct outputs and stored entries equal a replay."""
     there.read_all()
-    said, expected = there.said(), there.expected(events)
+    said, expected = there.records(), there.expected(events)
     assert said.keys() == expected.keys()
     for where, values in expected.items():
         assert sorted(unique(said[where])) == sorted(values), where

@@ -27,7 +27,7 @@ def count(here: Deployment, events: list[AnyEvent]) -> int:
 
 def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent]) -> int:
     """Check that distinct outputs and stored entries equal a replay; return the number of repeats."""
-    said = here.said()
+    said = here.records()
     assert {where: unique(values) for where, values in said.items()} == here.expected(events)
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
@@ -119,7 +119,7 @@ def test_empty_redis_resets_histories_and_degrades_predictions(deploy: Deploy) -
     here.send(second)
     here.await_outputs(sum(not isinstance(record, Anomaly) for record in records))
     here.stop()
-    said = [msgspec.json.decode(value, type=Prediction) for value in here.said()[here.topics.predictions, "alder"]]
+    said = [msgspec.json.decode(value, type=Prediction) for value in here.records()[here.topics.predictions, "alder"]]
     assert said == expected
     assert {one.degraded for one in said[:predicted]} == {None}
     assert {one.degraded for one in said[predicted:]} == {"history lost: learning restarted"}

@@ -19,10 +19,10 @@ from deploy.local.stack import LocalStack, free_port
 from deploy.local.up import ServeProcess, as_toml
 from models.records import WaitQuestion
 from streams.settings import ServeSettings, Settings
-from tests.support.asked import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.command import Command
 from tests.support.deployment import Deployment, engine_after, ready, settings_on, until
 from tests.support.documented import ask_readable_constraints
+from tests.support.fake_client import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 
 TOKEN = "correct horse battery"
 JOB = "cpus=8&walltime=1h"

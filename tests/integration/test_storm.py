@@ -59,6 +59,6 @@ def test_storm_of_joining_workers_with_slow_redis_equals_replay(stack: LocalStac
             other.stop()
         here.await_outputs(sum(map(len, expected.values())), PATIENCE_S)
         here.stop()
-        assert {where: unique(values) for where, values in here.said().items()} == expected
+        assert {where: unique(values) for where, values in here.records().items()} == expected
         for site in SITES:
             assert here.stored(site) == here.expected_in_redis(events, site)

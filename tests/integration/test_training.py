@@ -71,7 +71,7 @@ def test_default_method_equals_replay_with_any_model(deploy: Deploy) -> None:
             here.worker.kill()
             here.worker.start()
     here.stop()
-    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert {where: unique(values) for where, values in here.records().items()} == expected
     assert here.stored(SITE) == stored
 
 
@@ -106,5 +106,5 @@ def test_worker_killed_during_training_equals_replay(
         here.worker.start()
         here.await_outputs(all_of_it)
     here.stop()
-    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert {where: unique(values) for where, values in here.records().items()} == expected
     assert here.stored(SITE) == stored

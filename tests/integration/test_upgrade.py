@@ -27,4 +27,4 @@ def test_worker_ends_at_state_of_other_version(deploy: Deploy) -> None:
     until(lambda: not here.worker.running)
     assert f"state has version {STATE_VERSION + 1}, of another queuecast release" in here.log
     here.read_all()
-    assert not here.said()
+    assert not here.records()

@@ -42,7 +42,7 @@ def test_three_concurrent_sites_equal_replay_to_the_byte(
     here.send(events)
     here.await_outputs(sum(map(len, expected.values())))
     here.stop()
-    assert here.said() == expected
+    assert here.records() == expected
     assert len(expected) == 6
     assert here.dead_letters() == []
     for site in {event.site for event in events}:
@@ -65,7 +65,7 @@ def test_each_method_in_the_stream_equals_replay_after_a_crash(deploy: Deploy) -
     here.worker.start()
     here.await_outputs(sum(map(len, expected.values())))
     here.stop()
-    assert {key: unique(values) for key, values in here.said().items()} == {
+    assert {key: unique(values) for key, values in here.records().items()} == {
         key: unique(values) for key, values in expected.items()
     }
     for site in ("alder", "birch"):
@@ -100,7 +100,7 @@ def test_worker_with_faulty_stream_equals_replay(deploy: Deploy) -> None:
     told = metrics(here.worker)
     here.stop()
 
-    assert here.said() == here.expected(alder)
+    assert here.records() == here.expected(alder)
     letters = here.dead_letters()
     assert Counter(letter.reason for letter in letters) == Counter(refused) + Counter(reason for *_, reason in bad)
     assert len({(letter.partition, letter.offset) for letter in letters}) == len(letters)

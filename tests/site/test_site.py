@@ -18,7 +18,7 @@ from tests.site.metrics import metrics_by_process
 from tests.site.pages import READMES, ROOT, included, linked_files, with_site_links
 from tests.site.picture import TEXT, picture
 from tests.site.reference import REFERENCE, commands, metrics, python, records, settings
-from tests.support.dashboards import FILES, asked
+from tests.support.dashboards import FILES, panel_queries
 
 
 def test_commands_page_lists_all_commands_and_options() -> None:
@@ -50,7 +50,7 @@ def test_records_page_lists_all_records_with_valid_links() -> None:
 
 def test_metrics_page_lists_all_metrics_of_the_dashboards() -> None:
     page = metrics()
-    exprs = [query.expr for file in FILES for query in asked(file, window="1d", __rate_interval="1m")]
+    exprs = [query.expr for file in FILES for query in panel_queries(file, window="1d", __rate_interval="1m")]
     named = {name for expr in exprs for name in re.findall(r"(?<!:)\bqueuecast_\w+", expr)}
     bases = {re.sub(r"_(sum|count|bucket)$", "", name) for name in named}
     assert not {base for base in bases if f"`{base}`" not in page}

@@ -7,7 +7,7 @@ from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
 
-class Asked(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request: its path with the query, its headers, its body."""
 
     path: str
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
 
 @contextmanager
-def answering(answer: Callable[[Asked], Answer | None]) -> Iterator[str]:
+def answering(answer: Callable[[HttpRequest], Answer | None]) -> Iterator[str]:
     """The address of a server that answers so meanwhile, one after the other; nothing at all where that is None."""
     ended, turn = Event(), Lock()
 
@@ -32,7 +32,7 @@ def answering(answer: Callable[[Asked], Answer | None]) -> Iterator[str]:
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             with turn:
-                found = answer(Asked(self.path, dict(self.headers), body))
+                found = answer(HttpRequest(self.path, dict(self.headers), body))
             if found is None:
                 ended.wait(30)
                 return

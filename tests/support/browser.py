@@ -114,7 +114,7 @@ class Browser:
         return found
 
     def numbers(self, selector: str) -> list[float]:
-        """What the `data` elements among them say to machines."""
+        """The values of the `data` elements among them."""
         script = "return [...document.querySelectorAll(arguments[0])].map(found => found.value)"
         return [float(value) for value in self.run(script, selector)]
 
@@ -149,10 +149,10 @@ class Browser:
         try:
             WebDriverWait(self._driver, PATIENCE_S, poll_frequency=0.05).until(lambda _: true())
         except TimeoutException:
-            raise AssertionError(f"it did not come true; the page says: {self.text('body')}") from None
+            raise AssertionError(f"the condition did not come true; the page contains: {self.text('body')}") from None
 
     def complaints(self) -> list[str]:
-        """What the browser has complained of in its console since it was asked last."""
+        """The errors in the console of the browser since the last call."""
         return [entry["message"] for entry in self._driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
     def barriers(self) -> list[str]:

@@ -17,7 +17,7 @@ USAGES = (
 
 
 class Authority:
-    """Signs certificates that hold for a day, with all that Python asks of one since 3.13."""
+    """Signs certificates that hold for a day, with all extensions that Python requires since 3.13."""
 
     def __init__(self, name: str) -> None:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -1,4 +1,4 @@
-"""The table of sites with its changelog, and the topics of events, as the loader asks for them."""
+"""The table of sites with its changelog, and the topics of events, as the loader reads them."""
 
 from typing import Any
 

@@ -46,7 +46,7 @@ class Case(NamedTuple):
     """A case with its folder."""
 
     folder: Path
-    told: CaseFile
+    spec: CaseFile
 
     @property
     def name(self) -> str:
@@ -71,10 +71,10 @@ def read_case(case: Case) -> dict[str, Any]:
     Returns:
         The events in order, what was skipped and left out by its reason; or why it was refused.
     """
-    told = case.told
-    options = [option.replace("FOLDER", str(case.folder)) for option in told.options]
+    spec = case.spec
+    options = [option.replace("FOLDER", str(case.folder)) for option in spec.options]
     try:
-        with read_log([case.folder / told.file], "s", told.format, options=options) as (log, report):
+        with read_log([case.folder / spec.file], "s", spec.format, options=options) as (log, report):
             events = [_plain(event) for event in log.events(len(log.capacity))]
             skipped = {reason: parts.count for reason, parts in report.skipped.items()}
             return {"events": events, "skipped": skipped, "left_out": dict(report.left_out)}
@@ -97,10 +97,10 @@ def page() -> str:
     ]
     by_scheduler: dict[str, list[Case]] = {}
     for case in cases():
-        by_scheduler.setdefault(case.told.scheduler, []).append(case)
+        by_scheduler.setdefault(case.spec.scheduler, []).append(case)
     for scheduler in sorted(by_scheduler, key=str.lower):
         lines += ["", f"## {scheduler}", "", "| input | versions | case |", "|---|---|---|"]
-        rows = sorted((case.told.input, case.told.versions, case.told.shows) for case in by_scheduler[scheduler])
+        rows = sorted((case.spec.input, case.spec.versions, case.spec.shows) for case in by_scheduler[scheduler])
         lines += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 

@@ -16,7 +16,7 @@ HEAD = ("title", "type", "description", "gridPos", "id")
 """The fields with which a panel's line begins."""
 
 
-class Asked(NamedTuple):
+class PanelQuery(NamedTuple):
     """A query of a panel: where it stands, what it is, and how its answer is called."""
 
     where: str
@@ -49,7 +49,7 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
-def asked(file: Path, **variables: str) -> Iterator[Asked]:
+def panel_queries(file: Path, **variables: str) -> Iterator[PanelQuery]:
     """Every query of a dashboard, with values for some of its variables, and everything for the others."""
     dashboard = loaded(file)
     names = [variable["name"] for variable in dashboard["templating"]["list"]]
@@ -57,7 +57,7 @@ def asked(file: Path, **variables: str) -> Iterator[Asked]:
     for panel in panels(dashboard):
         for target in panel["targets"]:
             where = f"{dashboard['uid']}: {panel['title']}: {target['legendFormat']}"
-            yield Asked(where, substituted(target["expr"], values), target["legendFormat"])
+            yield PanelQuery(where, substituted(target["expr"], values), target["legendFormat"])
 
 
 def substituted(expr: str, values: dict[str, str]) -> str:

@@ -46,7 +46,7 @@ PATIENCE_S = 90.0
 Message = tuple[bytes | None, bytes | None]
 """Key and value."""
 
-Said = dict[tuple[str, str], list[bytes]]
+RecordsByKey = dict[tuple[str, str], list[bytes]]
 """What came out, by (topic, site), in order."""
 
 _encode = msgspec.json.Encoder().encode
@@ -191,7 +191,7 @@ class Deployment:
                 self._distinct.add((message.topic, message.value))
 
     def stop(self) -> None:
-        """Stop the worker in good order, and read the rest of what it said."""
+        """Stop the worker in good order, and read its remaining records."""
         self.worker.stop()
         self.read_all()
         assert "Traceback" not in self.log
@@ -207,9 +207,9 @@ class Deployment:
         """What the worker has logged, all its starts together."""
         return self.worker.log.read_text() if self.worker.log.exists() else ""
 
-    def said(self) -> Said:
+    def records(self) -> RecordsByKey:
         """The predictions and outcomes that came out."""
-        found: Said = defaultdict(list)
+        found: RecordsByKey = defaultdict(list)
         for topic in (self.topics.predictions, self.topics.outcomes):
             for message in self.messages[topic]:
                 found[topic, message.key.decode()].append(message.value)
@@ -219,9 +219,9 @@ class Deployment:
         """The dead letters that came out."""
         return [msgspec.json.decode(m.value, type=DeadLetter) for m in self.messages[self.topics.dead_letters]]
 
-    def expected(self, events: Iterable[AnyEvent]) -> Said:
+    def expected(self, events: Iterable[AnyEvent]) -> RecordsByKey:
         """What the same events give in this process, byte for byte."""
-        found: Said = defaultdict(list)
+        found: RecordsByKey = defaultdict(list)
         for record in replay(events, self.settings.engine):
             if not isinstance(record, Anomaly):
                 prediction = isinstance(record, Prediction)
@@ -279,7 +279,7 @@ def metrics(worker: WorkerProcess) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def readiness(process: WorkerProcess | ServeProcess) -> tuple[int, str]:
-    """What /readyz of a worker or of the service says: status and text."""
+    """The response of /readyz of a worker or of the service: status and text."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://{process.address}/readyz", timeout=10) as answer:

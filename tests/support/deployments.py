@@ -20,7 +20,7 @@ from deploy.local.stack import Kafka, Redis
 from deploy.local.stack.process import Server
 from streams.serve.service import Service
 from streams.settings import PREFIX, SECTIONS, ServeSettings, Settings, WorkerSettings
-from tests.support.asked import FakeClient
+from tests.support.fake_client import FakeClient
 
 ROOT = Path(__file__).parents[2]
 

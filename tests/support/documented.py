@@ -6,7 +6,7 @@ from models.site.node_features import is_readable
 
 
 def ask_readable_constraints(schema: Any) -> None:
-    """Have a schema make no request whose constraint cannot be read: no pattern says which can, and it is refused."""
+    """Have a schema make no request whose constraint cannot be read: no pattern describes the readable ones."""
 
     def filter_query(_: Any, query: dict[str, Any] | None) -> bool:
         text = (query or {}).get("constraint", "")

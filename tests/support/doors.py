@@ -121,7 +121,7 @@ def locked_doors(directory: Path) -> Iterator[Doors]:
 
 
 def let_in(bootstrap: str) -> None:
-    """Give each user a password, and the permissions that the table says."""
+    """Give each user a password, and the permissions in the table."""
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
     words = [UserScramCredentialUpsertion(user, "SCRAM-SHA-512", f"{user}-s3cret") for user in USERS]
     client.alter_user_scram_credentials(words)

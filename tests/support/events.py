@@ -1,4 +1,4 @@
-"""Events and records as tests need them: of the site "s" and of plain jobs, except for what a test says."""
+"""Events and records as tests need them: of the site "s" and of plain jobs, except for the fields that a test sets."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -35,17 +35,17 @@ def capacity(cpus: int, time: float = 0.0, site: str = "s", **fields: Any) -> Ca
 
 def prediction(job: str = "1", wait_s: float | None = 60.0, made_at: float = 0.0, **fields: Any) -> Prediction:
     """A job is predicted to wait so long."""
-    told = {"site": "s", "attempt": 0, "method": "blend", "reason": "", "predicted_run_s": None}
+    defaults = {"site": "s", "attempt": 0, "method": "blend", "reason": "", "predicted_run_s": None}
     waits = {"predicted_wait_s": wait_s, "predicted_start": None if wait_s is None else made_at + wait_s}
-    return Prediction(job=job, made_at=made_at, **told | waits | fields)
+    return Prediction(job=job, made_at=made_at, **defaults | waits | fields)
 
 
 def outcome(job: str, wait_s: float, predicted_s: float | None = 60.0, made_at: float = 0.0, **fields: Any) -> Outcome:
     """It has waited so long."""
-    told = {"site": "s", "attempt": 0, "predicted_run_s": None, "method": "blend", "observed_at": made_at + wait_s}
+    defaults = {"site": "s", "attempt": 0, "predicted_run_s": None, "method": "blend", "observed_at": made_at + wait_s}
     error_s = (predicted_s or 0.0) - wait_s
     waits = {"predicted_wait_s": predicted_s, "actual_wait_s": wait_s, "error_s": error_s}
-    return Outcome(job=job, made_at=made_at, **told | waits | fields)
+    return Outcome(job=job, made_at=made_at, **defaults | waits | fields)
 
 
 def as_history(events: Iterable[AnyEvent], predicted: int = 6000) -> list[AnyEvent]:

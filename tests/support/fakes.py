@@ -56,7 +56,7 @@ class Delivery:
 
 
 class Process:
-    """A worker over a world, as long as it lives; `clock` tells it whether it was asleep.
+    """A worker over a world, as long as it lives; `clock` reports whether it was asleep.
 
     Parameters:
         fakes: `table`, `events` and `places` in the place of the usual ones; `store`, which makes a store from a world

@@ -6,7 +6,7 @@ from deploy.local.stack import Redis
 
 
 def forgetful_redis(directory: Path) -> Redis:
-    """The server, not started; its log of writes is never written anew."""
+    """The server, not started; its append-only file is never rewritten."""
     return Redis(directory, config={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"})
 
 

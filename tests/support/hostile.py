@@ -16,8 +16,8 @@ NEAR_S = (300 * DAY_S, 59 * DAY_S, 31 * DAY_S, 7 * DAY_S, DAY_S, 7200.0, 599.0, 
 class Hostile:
     """Makes events of jobs that do not exist, and repeats of those that do. The same seed gives the same events.
 
-    It names no genuine job that is live but to repeat what was said of it: whoever may speak for a site can lie about
-    its jobs, and that is for permissions to prevent.
+    It names no genuine job that is live but to repeat an event of it: a user who may publish for a site can send wrong
+    events of its jobs, and only permissions prevent that.
 
     Parameters:
         genuine: the site's events so far.
@@ -56,11 +56,11 @@ class Hostile:
     def _any_event(self, time: float, cpus: int) -> AnyEvent:
         """An event of any kind."""
         where, job = {"site": self._site, "time": time}, self._job()
-        asked = {"cpus": cpus, "walltime": self._dice.choice(WALLTIMES_S)}
+        request = {"cpus": cpus, "walltime": self._dice.choice(WALLTIMES_S)}
         down = self._dice.randint(0, min(cpus, 10**9))
         kinds: list[Callable[[], AnyEvent]] = [
-            lambda: Submit(**where, job=job, user=job, queue=job, executable=job, **asked),
-            lambda: Alter(**where, job=job, **asked),
+            lambda: Submit(**where, job=job, user=job, queue=job, executable=job, **request),
+            lambda: Alter(**where, job=job, **request),
             lambda: Capacity(**where, cpus=cpus, nodes=cpus, down_nodes=down),
             lambda: self._of_no_job(time, cpus),
             lambda: Heartbeat(**where),
@@ -131,4 +131,4 @@ KINDS = (
     "shuffled_repeats",
     "running_for_ever",
 )
-"""What there is. Jobs that a user could have submitted are not among them: they cannot be told from genuine ones."""
+"""All kinds. None is a job that a user could have submitted: a worker cannot distinguish those from genuine ones."""

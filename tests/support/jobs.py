@@ -10,7 +10,7 @@ def make(
     cpus: int = 4,
     walltime: float | None = None,
 ) -> Job:
-    """A job that asks for this."""
+    """A job with this request."""
     return Job(
         id="1", attempt=0, submit=0.0, user=user, executable=executable, queue=queue, cpus=cpus, walltime=walltime
     )

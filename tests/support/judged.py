@@ -12,16 +12,22 @@ _NOT_PASSED = np.zeros(2 * QUANTILES, np.bool_)
 
 
 def bound_exceeded(
-    quantiles: Quantiles, said: MixtureSnapshot, place: int, user: str | None = None, queue: int = 0
+    quantiles: Quantiles, snapshot: MixtureSnapshot, place: int, user: str | None = None, queue: int = 0
 ) -> bool:
-    """A job of which this was said waits for longer than the mark at this place; gives whether that is judged now."""
-    known = said.table, said.kind, said.alone, said.weight, *quantiles.kept(user, queue, said.weight)
+    """A job with this snapshot waits for longer than the mark at this place; gives whether that is judged now."""
+    known = (
+        snapshot.table,
+        snapshot.kind,
+        snapshot.alone,
+        snapshot.weight,
+        *quantiles.kept(user, queue, snapshot.weight),
+    )
     return bool(exceed(*known, *quantiles.learnt, place, quantiles.max_scored_shift))
 
 
 def bounds_left(
     quantiles: Quantiles,
-    said: MixtureSnapshot,
+    snapshot: MixtureSnapshot,
     wait_s: float,
     known: bool,
     judged: Flags,
@@ -30,14 +36,20 @@ def bounds_left(
     queue: int = 0,
 ) -> None:
     """Such a job has left the queue after so long."""
-    of_job = said.table, said.kind, said.alone, said.weight, *quantiles.kept(user, queue, said.weight)
+    of_job = (
+        snapshot.table,
+        snapshot.kind,
+        snapshot.alone,
+        snapshot.weight,
+        *quantiles.kept(user, queue, snapshot.weight),
+    )
     leave(*of_job, *quantiles.learnt, float(wait_s), known, judged, passed)
 
 
 def choices_exceeded(
     guard: Guard, choices_s: Floats, medians_s: Floats, before_s: float, waited_s: float, weight: float
 ) -> None:
-    """A job of which the choices and the experts said this still queues after `waited_s` seconds."""
+    """A job with these choices and medians of the experts is still queued after `waited_s` seconds."""
     guard.waited(waited_s)
     judge(*guard.learnt, choices_s, medians_s, before_s, waited_s, False, weight, 1.0)
 

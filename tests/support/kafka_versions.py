@@ -55,7 +55,7 @@ def start_all(brokers: Sequence[KafkaOf]) -> None:
 
 
 def _known_to(broker: Kafka) -> int:
-    """How many brokers this one knows, itself included: what it tells a client that begins there."""
+    """The number of brokers that this one returns to a client, itself included."""
     client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
         return len(client._manager.cluster.brokers())

@@ -1,7 +1,7 @@
 """The kernels and the kinds of arguments that they were compiled for.
 
 `python -m tests.support.kernels late` compiles beforehand what a worker needs, has sites with and without partitions go
-through every kind of event and question, and says what was compiled, or read from numba's cache, only then.
+through every kind of event and question, and prints what was compiled, or read from numba's cache, only then.
 `python -m tests.support.kernels several` lists the kernels that were compiled for several kinds of arguments.
 """
 
@@ -23,8 +23,8 @@ from models.site.shapes import Shape
 from tests.simulation.cluster import SMALL, generate_for, run_cluster
 from tests.support.engines import workload
 
-ASKED_EVERY = 40
-"""Events between two times that everything is asked."""
+QUESTIONS_EVERY = 40
+"""Number of events between two rounds of questions."""
 
 LATER_S = 600.0
 
@@ -41,16 +41,16 @@ def lead(events: Iterable[AnyEvent], settings: EngineSettings) -> None:
     engine = Engine("s", settings)
     for number, event in enumerate(events, 1):
         engine.apply(event)
-        if number % ASKED_EVERY == 0:
+        if number % QUESTIONS_EVERY == 0:
             _ask(engine)
-        if number == 5 * ASKED_EVERY:
+        if number == 5 * QUESTIONS_EVERY:
             state, changes = engine.checkpoint()
             engine = Engine.load(state, changes.started, changes.runs, settings, changes.rows)
 
 
 def _ask(engine: Engine) -> None:
     site, now = engine.site, engine.time
-    answer(WaitQuestion(id="", site=site, cpus=2, walltime=3600.0, user="somebody", why=True), engine, now)
+    answer(WaitQuestion(id="", site=site, cpus=2, walltime=3600.0, user="u1", why=True), engine, now)
     answer(SiteQuestion(id="", site=site), engine, now)
     list(standing(engine, [Shape(1, 3600.0), Shape(4, 600.0)], now))
     for job in list(engine.context.state.jobs.values())[-2:]:

@@ -28,7 +28,7 @@ class Read:
         assert len(self.skipped) == skipped
 
     @property
-    def told(self) -> list[str]:
+    def messages(self) -> list[str]:
         """What was skipped, in words, without the path."""
         return [str(part).partition(", ")[2] for part in self.skipped]
 

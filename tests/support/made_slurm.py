@@ -1,4 +1,4 @@
-"""A history of jobs, told as squeue, sacct and jobcomp/kafka would tell it at any time."""
+"""A history of jobs, as squeue, sacct and jobcomp/kafka would print it at any time."""
 
 import json
 import random

@@ -93,7 +93,7 @@ class World:
         self.step(f"commit {offset}")
         self.committed[place.partition] = offset
 
-    def said(self, *topics: str) -> list[bytes]:
+    def records(self, *topics: str) -> list[bytes]:
         """The values on some topics, by the ends of their names."""
         return [value for topic, _, value in self.outputs if topic.endswith(topics)]
 
@@ -106,7 +106,7 @@ class Message:
 
 
 class MemoryTable:
-    """The table of sites. What was handed over to the broker arrives, whoever still waits for it."""
+    """The table of sites. A message that the broker has received arrives, even if its sender has stopped."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""What-if beside the true schedule of a simulated cluster, where run times are known and nobody comes later."""
+"""What-if beside the true schedule of a simulated cluster, where run times are known and no job is submitted later."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -17,16 +17,16 @@ NEAR, NEAR_S = 0.1, 60.0
 
 
 class Probe(NamedTuple):
-    """A job that was only considered: its partition, and the waits that were told and that are true, in seconds."""
+    """A job that was only considered: its partition, and the predicted and the true wait, in seconds."""
 
     partition: str
-    told_s: float
+    predicted_s: float
     true_s: float
 
     @property
     def is_right(self) -> bool:
-        """Whether what was told is near enough."""
-        return abs(self.told_s - self.true_s) <= max(NEAR * self.true_s, NEAR_S)
+        """Whether the predicted wait is near enough."""
+        return abs(self.predicted_s - self.true_s) <= max(NEAR * self.true_s, NEAR_S)
 
 
 class Watched:
@@ -34,13 +34,13 @@ class Watched:
 
     Parameters:
         start_time: when its clock begins, whole Unix seconds.
-        tells_priorities: whether it tells the priority of each job that waits whenever its clock was moved.
+        reports_priorities: whether it reports the priority of each job that waits whenever its clock was moved.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: EngineSettings, start_time: int, tells_priorities: bool = False
+        self, cluster: Cluster, settings: EngineSettings, start_time: int, reports_priorities: bool = False
     ) -> None:
-        self._tells_priorities = tells_priorities
+        self._reports_priorities = reports_priorities
         self.scheduler = ClusterScheduler("a", cluster, start_time)
         self.engine = Engine("a", settings)
         self.engine.apply(self.scheduler.capacity())
@@ -54,11 +54,11 @@ class Watched:
         """Move the clock."""
         for event in self.scheduler.advance(until):
             self.engine.apply(event)
-        if self._tells_priorities:
+        if self._reports_priorities:
             for job, priority in self.scheduler.priorities().items():
                 self.engine.apply(Alter(site="a", time=float(self.scheduler.now), job=job, priority=priority))
 
-    def asked(self, probe: ClusterJob) -> WaitAnswer:
+    def what_if(self, probe: ClusterJob) -> WaitAnswer:
         """The answer of what-if, for this job now."""
         submit = probe.submission("a")
         fields = {name: getattr(submit, name) for name in WaitQuestion.__struct_fields__ if hasattr(submit, name)}
@@ -67,18 +67,18 @@ class Watched:
         return found
 
     def probe(self, job: ClusterJob) -> Probe:
-        """What is told of this job now, and what is true if nobody comes after it."""
+        """The predicted wait of this job now, and the true one if no job is submitted later."""
         job = msgspec.structs.replace(job, submit=self.scheduler.now)
-        told_s = self.asked(job).predicted_wait_s
+        predicted_s = self.what_if(job).predicted_wait_s
         true = self.scheduler.fork()
         true.submit(job)
         start = true.start_of(job.job)
-        assert start is not None and told_s is not None
-        return Probe(job.partitions[0], told_s, float(start - job.submit))
+        assert start is not None and predicted_s is not None
+        return Probe(job.partitions[0], predicted_s, float(start - job.submit))
 
 
 def as_planned(jobs: Iterable[ClusterJob]) -> list[ClusterJob]:
-    """The same jobs, each of which asks for the walltime that it needs."""
+    """The same jobs, each with a walltime equal to its run time."""
     return [msgspec.structs.replace(job, walltime=job.seconds, run=job.seconds) for job in jobs]
 
 
@@ -89,8 +89,8 @@ def probes(watched: Watched, jobs: Iterable[ClusterJob], moments: Iterable[int],
         while to_come and to_come[0].submit <= moment:
             watched.submit(to_come.popleft())
         watched.advance(moment)
-        asked: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for job in to_come:
-            asked[job.partitions[0]] += 1
-            if asked[job.partitions[0]] <= each:
+            counts[job.partitions[0]] += 1
+            if counts[job.partitions[0]] <= each:
                 yield watched.probe(job)

@@ -55,7 +55,7 @@ def people_of(users: int, running: RunningJobs) -> DecayedUsage:
 def aging_of(
     queued: QueuedJobs, users: int, cpus: int, weights: np.ndarray | None = None, first_s: float = np.inf
 ) -> Aging:
-    """How the order of the whole queue changes, if it does, at a site where nobody has used anything yet."""
+    """How the order of the whole queue changes, if it does, at a site without any usage yet."""
     people = people_of(users, running_of([]))
     found = np.zeros(NO_QUEUE + 1) if weights is None else weights
     return Aging(queued, np.arange(len(queued.cpus)), people, cpus, found, False, first_s)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from models.records import Notice
-from tests.support.answering import Answer, Asked, answering
+from tests.support.answering import Answer, HttpRequest, answering
 
 NOTICE = Notice(
     id="n1",
@@ -30,9 +30,9 @@ class Receiver:
         self.requests: list[tuple[Mapping[str, str], bytes]] = []
         self.url = ""
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, request: HttpRequest) -> Answer:
         """Take a request."""
-        self.requests.append((asked.headers, asked.body))
+        self.requests.append((request.headers, request.body))
         return Answer(status=self.statuses[min(len(self.requests), len(self.statuses)) - 1])
 
 

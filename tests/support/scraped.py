@@ -1,4 +1,4 @@
-"""A Prometheus of a test's own, and what it says."""
+"""A Prometheus of a test's own and its values."""
 
 import json
 import math
@@ -21,7 +21,7 @@ def prometheus(directory: Path, interval: float = 0.3, rules: Sequence[Path] = R
     return Prometheus(directory, interval=interval, rules=rules)
 
 
-def told(server: Prometheus, page: str, **query: str) -> Any:
+def api_data(server: Prometheus, page: str, **query: str) -> Any:
     """The data that one of its API's pages gives."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"{server.url}/api/v1/{page}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
@@ -30,7 +30,7 @@ def told(server: Prometheus, page: str, **query: str) -> Any:
 
 def values(server: Prometheus, expr: str) -> list[float]:
     """What a query gives now, of as many series as there are, without what is not a number."""
-    found = [float(sample["value"][1]) for sample in told(server, "query", query=expr)["result"]]
+    found = [float(sample["value"][1]) for sample in api_data(server, "query", query=expr)["result"]]
     return [value for value in found if not math.isnan(value)]
 
 

@@ -17,7 +17,7 @@ SERVICE = "main"
 class Sentinel(Redis):
     """Watches a primary, and makes its replica the primary when it is gone for five seconds.
 
-    Sooner, a busy machine would have them replace one that lives; and of what is then lost last nobody would know.
+    With a shorter limit, a busy machine would replace a primary that is alive and lose its last writes.
     """
 
     name = "Redis Sentinel"

@@ -114,7 +114,7 @@ def serving(stack: LocalStack, directory: Path) -> Iterator[Served]:
 
 
 def sites_shown(browser: Browser) -> None:
-    """Wait until every site has been asked, too."""
+    """Wait until every site has been queried, too."""
     browser.until(lambda: len(browser.all(".one")) == 4)
     browser.run("document.querySelectorAll('details.one').forEach(details => details.open = true)")
     browser.until(lambda: len(browser.all(".one .facts")) == 4)

@@ -98,14 +98,14 @@ class RealSlurm(RealScheduler):
         self._database()
         self._run("slurmdbd", "-D")
         self.until(lambda: _listens(dbd))
-        self.until(lambda: self._says("sacctmgr", "--immediate", "add", "cluster", "alder"))
+        self.until(lambda: self._output("sacctmgr", "--immediate", "add", "cluster", "alder"))
         self._account()
         self._run("slurmctld", "-D", "-c")
         self.until(lambda: _listens(ctld))
         for name in nodes:
             self._run("slurmd", "-D", "-c", "-N", name)
         shown = ("sinfo", "--noheader", "--Node", "--format=%N=%T")
-        self.until(lambda: {f"{name}=idle" for name in nodes} <= set(self._says(*shown).split()))
+        self.until(lambda: {f"{name}=idle" for name in nodes} <= set(self._output(*shown).split()))
 
     def _account(self) -> None:
         """Add accounts and users before slurmctld starts; none by default."""
@@ -145,8 +145,8 @@ class RealSlurm(RealScheduler):
             )
         self._processes.append(started)
 
-    def _says(self, *words: str) -> str:
-        """What a command says; nothing while it fails."""
+    def _output(self, *words: str) -> str:
+        """The output of a command; nothing while it fails."""
         try:
             return self.run(*words) or " "
         except subprocess.SubprocessError:

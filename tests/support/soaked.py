@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def endless(site: str, seed: int) -> Iterator[AnyEvent]:
-    """A busy site's events, made as they are asked for; no two jobs run the same executable."""
+    """A busy site's events, made on demand; no two jobs run the same executable."""
     number = count()
     for event in run(_endless_jobs(seed), CPUS, site):
         if isinstance(event, Submit):
@@ -76,7 +76,7 @@ class Twice:
 
 
 class Expected:
-    """What the events say where each comes once, as hashes: a million records fit."""
+    """The records for the events where each comes once, as hashes: a million records fit."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings

@@ -18,8 +18,8 @@ def heads(table: Mapping[bytes, bytes]) -> Iterator[tuple[str, StoredState]]:
 
 
 def saved_state(table: Mapping[bytes, bytes], site: str = "alder", stored: StoredState | None = None) -> SavedState:
-    """The state of a site as whoever reads it has it, or another one of the same site, but for what was forgotten
-    lately, which depends on when it was stored."""
+    """The state of a site as a reader decodes it, or another one of the same site, without the recently forgotten
+    jobs, which depend on the time of the checkpoint."""
     saved, jobs = read_state(site, stored or decode_stored(table[site.encode()]), table.get)
     assert jobs.fault is None
     saved.histories.forgotten = []

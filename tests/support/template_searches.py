@@ -32,10 +32,10 @@ def workload(jobs: int = 300) -> Workload:
     return Workload(listed, run_s, moments)
 
 
-def in_turn(work: Workload, asked: list[RunTemplate] | None = None) -> Callable[..., Iterable[TemplateEstimates]]:
+def in_turn(work: Workload, evaluated: list[RunTemplate] | None = None) -> Callable[..., Iterable[TemplateEstimates]]:
     def evaluate(templates: Sequence[RunTemplate]) -> Iterable[TemplateEstimates]:
-        if asked is not None:
-            asked.extend(templates)
+        if evaluated is not None:
+            evaluated.extend(templates)
         return [work.estimates(template) for template in templates]
 
     return evaluate

@@ -19,7 +19,7 @@ from models.waits.boosted.training import Schedule, Training
 SCHEDULE = Schedule(first=5, every=20, least=4, most=8)
 
 GATE = "TRAINED_GATE"
-"""The variable of the environment that says which file must be there before a training ends."""
+"""The variable of the environment that names the file that must exist before a training ends."""
 
 _CPUS = struct.Struct("<I")
 _WAIT = struct.Struct("<d")
@@ -58,7 +58,7 @@ class Trained(WaitMethod):
         return self._estimate(job)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        return map(self._estimate, jobs)  # asking notes nothing
+        return map(self._estimate, jobs)  # a question changes no state
 
     def _estimate(self, job: Job) -> Estimate:
         model = self.training.model or {}

@@ -16,7 +16,7 @@ from streams.serve.http_server import Connections, _uvicorn
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings
-from tests.support.asked import FakeClient
+from tests.support.fake_client import FakeClient
 
 Altered = Callable[[AnyAnswer], AnyAnswer]
 

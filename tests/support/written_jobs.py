@@ -28,7 +28,7 @@ class WrittenJob(NamedTuple):
 
 
 class JobFacts(NamedTuple):
-    """What events tell of an attempt."""
+    """The facts of an attempt that its events contain."""
 
     submit: float
     start: float | None
@@ -60,14 +60,14 @@ def lists_of(one: st.SearchStrategy[WrittenJob], most: int = 5) -> st.SearchStra
 
 
 def facts(job: WrittenJob) -> JobFacts:
-    """What the events of a job have to tell."""
+    """The facts that the events of a job must contain."""
     if job.start is None:
         return JobFacts(job.submit, None, None, job.end, job.cpus, job.limit_s)
     return JobFacts(job.submit, job.start, job.end, None, job.cpus, job.limit_s)
 
 
-def told(events: Iterable[AnyEvent]) -> dict[str, JobFacts]:
-    """What events tell of each job."""
+def facts_by_job(events: Iterable[AnyEvent]) -> dict[str, JobFacts]:
+    """The facts of each job that its events contain."""
     found: dict[str, JobFacts] = {}
     times: dict[str, dict[str, float]] = {}
     for event in events:
@@ -90,4 +90,4 @@ def read_back(
             (Path(folder) / name).write_text(content)
         placed = [option.replace("FOLDER", folder) for option in options]
         with read_log([path], "s", format_name, options=placed) as (log, report):
-            return told(log.events(len(log.capacity))), report
+            return facts_by_job(log.events(len(log.capacity))), report

@@ -50,7 +50,7 @@ def compare(found: Kafka, expected: Kafka, degraded: Collection[str] = ()) -> No
 def _values(kafka: Kafka, topic: str, degraded: Collection[str]) -> dict[Any, None]:
     """Return the values on a topic in their order, each once; of degraded sites, only which predictions there are."""
     found: dict[Any, None] = {}
-    for value in kafka.said(topic):
+    for value in kafka.records(topic):
         record = msgspec.json.decode(value)
         if record["site"] not in degraded:
             found[value] = None
@@ -61,7 +61,7 @@ def _values(kafka: Kafka, topic: str, degraded: Collection[str]) -> dict[Any, No
 
 def dead_letters(found: Kafka) -> list[DeadLetter]:
     """Return the dead letters, each once."""
-    return [msgspec.json.decode(value, type=DeadLetter) for value in dict.fromkeys(found.said("dead-letters"))]
+    return [msgspec.json.decode(value, type=DeadLetter) for value in dict.fromkeys(found.records("dead-letters"))]
 
 
 def stored_sites(kafka: Kafka) -> dict[str, tuple[Any, ...]]:

@@ -248,7 +248,7 @@ class Kafka:
         if generation == self.generation:
             self.committed[partition] = offset
 
-    def said(self, topic: str) -> list[bytes]:
+    def records(self, topic: str) -> list[bytes]:
         """Return the values on a topic, by the end of its name."""
         return [value for name, _, value in self.outputs if name.endswith(topic)]
 

@@ -111,13 +111,13 @@ def test_what_if_before_maintenance_starts_after_it() -> None:
 
 def test_what_if_reports_partitions_that_cannot_run_job() -> None:
     site = Site([])
-    assert "GPUs a node" in str(site.asked(job(1, 1, "gpu", gpus=8, spread=True)).cannot_run)
-    never = site.asked(job(2, 1, gpus=1))
+    assert "GPUs a node" in str(site.what_if(job(1, 1, "gpu", gpus=8, spread=True)).cannot_run)
+    never = site.what_if(job(2, 1, gpus=1))
     assert never.predicted_wait_s is None and never.cannot_run and "GPU" in never.cannot_run
-    fine = site.asked(job(3, 1, "gpu", gpus=1))
+    fine = site.what_if(job(3, 1, "gpu", gpus=1))
     assert fine.cannot_run is msgspec.UNSET and fine.left_out is msgspec.UNSET
     some = msgspec.structs.replace(job(4, 1, "gpu", gpus=2), partitions=("gpu", "debug"))
-    told = site.asked(some)
+    told = site.what_if(some)
     assert told.cannot_run is msgspec.UNSET and told.left_out and [*told.left_out] == ["debug"]
 
 

@@ -32,11 +32,11 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
     def run(code: int, *arguments: str) -> str:
         assert main(arguments) == code
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("queuecast: ")
-        assert said.err.count("\n") == 1
-        return said.err.removesuffix("\n")
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert output.err.startswith("queuecast: ")
+        assert output.err.count("\n") == 1
+        return output.err.removesuffix("\n")
 
     return run
 

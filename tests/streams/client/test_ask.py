@@ -18,7 +18,7 @@ from streams.client import listing
 from streams.client.http import HttpClient
 from streams.client.listing import check_ranking, parsed_request, show_ranking
 from streams.errors import Unreachable, UserError
-from tests.support.answering import Answer, Asked, answering
+from tests.support.answering import Answer, HttpRequest, answering
 
 JOB = JobRequest(cpus=64, walltime=14_400.0, user="ada")
 
@@ -137,7 +137,7 @@ def service(status: int, body: bytes, length: int | None = None) -> Iterator[tup
     """
     asked: list[Any] = []
 
-    def answer(request: Asked) -> Answer:
+    def answer(request: HttpRequest) -> Answer:
         url = urlsplit(request.path)
         asked.append((url.path, parse_qs(url.query), request.headers.get("Authorization")))
         return Answer(body, status, {} if length is None else {"Content-Length": str(length)})

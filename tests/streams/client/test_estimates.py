@@ -10,7 +10,7 @@ from models.site.shapes import Shape
 from streams.broker.topics import partition_of
 from streams.client.estimates import MAX_OUTCOMES, MAX_QUIET_S, EstimateCache
 from streams.text.terminal import moment
-from tests.support.asked import NOW, key, outcome
+from tests.support.fake_client import NOW, key, outcome
 
 HOUR = 3600.0
 

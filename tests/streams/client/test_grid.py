@@ -17,8 +17,8 @@ from streams.client.client import QuestionClient
 from streams.client.job_requests import JobFields, job_request
 from streams.errors import Unreachable
 from streams.settings import KafkaSettings, Settings
-from tests.support.asked import USER, FakeClient, engine
 from tests.support.command import PATIENCE_S
+from tests.support.fake_client import USER, FakeClient, engine
 
 
 def grid(patience_s: float = 0.0, **fake: Any) -> Client:

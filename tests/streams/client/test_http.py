@@ -16,7 +16,7 @@ from queuecast import (
     WorkerOverloaded,
 )
 from tests.streams.client.test_ask import service
-from tests.support.asked import FakeClient, engine
+from tests.support.fake_client import FakeClient, engine
 
 
 @pytest.mark.parametrize(

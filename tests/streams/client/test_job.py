@@ -15,7 +15,7 @@ from streams.client.blocking import Client
 from streams.client.http import HttpClient, SiteSummary
 from streams.client.listing import check_job, show_job
 from streams.errors import UserError
-from tests.support.asked import FakeClient, engine
+from tests.support.fake_client import FakeClient, engine
 
 LIVE = LiveJob(
     job="4711",

@@ -12,7 +12,7 @@ from streams.client.blocking import Client
 from streams.client.http import HttpClient
 from streams.client.listing import SiteJobs, show_jobs
 from tests.streams.client.test_job import LIVE
-from tests.support.asked import USER, FakeClient, engine
+from tests.support.fake_client import USER, FakeClient, engine
 
 Capture = pytest.CaptureFixture[str]
 

@@ -8,7 +8,7 @@ from models.ranking import JobRequest
 from models.records import AnyAnswer, NoAnswer, WaitQuestion
 from streams.client.grid import query_all, query_ranking
 from streams.client.job_requests import RankRequest
-from tests.support.asked import FakeClient, engine
+from tests.support.fake_client import FakeClient, engine
 
 HOUR = 3600.0
 
@@ -52,15 +52,15 @@ class TestRanking:
     def test_site_with_exceeded_limits_is_not_queried(self) -> None:
         client = FakeClient([engine("alder", 1), engine("birch", 2)])
         found = self.rank(client, JobRequest(cpus=4), {"alder": SiteSettings(max_cpus=3)})
-        assert [question.site for question in client.asked] == ["birch"]
+        assert [question.site for question in client.requests] == ["birch"]
         assert [out.site for out in found.left_out] == ["alder"]
 
     def test_walltime_is_scaled_by_site_speed(self) -> None:
         client = FakeClient([engine("alder", 1)])
         self.rank(client, JobRequest(cpus=4, walltime=HOUR), {"alder": SiteSettings(speed=4.0)})
-        assert [question.walltime for question in client.asked if isinstance(question, WaitQuestion)] == [900.0]
+        assert [question.walltime for question in client.requests if isinstance(question, WaitQuestion)] == [900.0]
 
     def test_site_named_twice_is_queried_one_time(self) -> None:
         client = FakeClient([engine("alder", 1)])
         self.rank(client, JobRequest(), {}, "alder", "alder")
-        assert len(client.asked) == 1
+        assert len(client.requests) == 1

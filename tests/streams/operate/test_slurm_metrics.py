@@ -34,7 +34,7 @@ slurm_nodes_down 1
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with answering(lambda asked: Answer(PAGES[asked.path].encode())) as url:
+    with answering(lambda request: Answer(PAGES[request.path].encode())) as url:
         yield url.removeprefix("http://")
 
 

@@ -20,7 +20,7 @@ from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings, load_settings
 from streams.settings.sections import ServeToken, check_secret, read_tokens
-from tests.support.asked import USER, FakeClient, engine
+from tests.support.fake_client import USER, FakeClient, engine
 
 Client = TestClient[Any]
 

@@ -14,8 +14,8 @@ from streams.serve.http_server import DROPPED, Connections, _uvicorn
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings
-from tests.support.asked import FakeClient, engine
 from tests.support.deployment import PATIENCE_S, until
+from tests.support.fake_client import FakeClient, engine
 
 HEADER_S = 2.0
 """Time limit for a request's header: enough to send a complete request on a busy machine."""

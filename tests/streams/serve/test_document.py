@@ -6,8 +6,8 @@ from typing import Any
 import schemathesis
 from hypothesis import HealthCheck, settings
 
-from tests.support.asked import TOKEN, FakeClient, app_of, engines
 from tests.support.documented import ask_readable_constraints
+from tests.support.fake_client import TOKEN, FakeClient, app_of, engines
 
 
 @cache

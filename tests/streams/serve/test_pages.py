@@ -9,7 +9,7 @@ import pytest
 from litestar.testing import TestClient
 
 from streams.serve.pages import FILES, PAGES
-from tests.support.asked import TOKEN, FakeClient, app_of
+from tests.support.fake_client import TOKEN, FakeClient, app_of
 
 Client = TestClient[Any]
 

@@ -10,8 +10,8 @@ import pytest
 from models.records import AnyAnswer, JobAnswer, JobsAnswer, SiteAnswer
 from streams.serve.sessions import LINK_S, signed
 from streams.settings.sections import ServeToken
-from tests.support.asked import USER, FakeClient, engine, engines
 from tests.support.browser import Browser, browsing
+from tests.support.fake_client import USER, FakeClient, engine, engines
 from tests.support.web import AlteringClient, serving
 
 

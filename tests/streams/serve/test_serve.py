@@ -18,7 +18,7 @@ from models.site.shapes import Shape
 from streams.client.pending_questions import TooManyQuestions, on_behalf_of
 from streams.serve.middleware import SECURITY_HEADERS
 from streams.settings.sections import ServeToken
-from tests.support.asked import NOW, TOKEN, USER, FakeClient, app_of, engine, engines, key
+from tests.support.fake_client import NOW, TOKEN, USER, FakeClient, app_of, engine, engines, key
 
 JOB = "cpus=8&walltime=1h"
 
@@ -148,7 +148,7 @@ class TestAnswers:
             query = "cpus=8&walltime=1-00:00:00&queue=&user=ada&nodes=2&gpus=1&memory=4096&executable=%2Fbin%2Ftrue"
             found = told(client, f"/v1/sites/alder/wait?{query}")
         assert (found["type"], found["site"]) == ("wait", "alder")
-        (asked,) = questions.asked
+        (asked,) = questions.requests
         said = {"cpus": 8, "walltime": 86_400.0, "user": "ada", "nodes": 2, "gpus": 1, "memory": 4096}
         assert {name: getattr(asked, name) for name in said} == said
         assert (asked.queue, asked.group, asked.executable) == (None, None, "/bin/true")  # type: ignore[union-attr]
@@ -160,7 +160,7 @@ class TestAnswers:
             query += "&constraint=ib%26(a100|h100)"
             told(client, f"/v1/sites/alder/wait?{query}")
             assert told(client, f"/v1/rank?{query}")["job"]["memory"] == 64 << 30
-        asked = questions.asked[0]
+        asked = questions.requests[0]
         said = {"gpus": 4, "gpu_types": {"a100": 4}, "partitions": ["gpu", "old"], "queue": "gpu", "memory": 64 << 30}
         said |= {"qos": "high", "tasks": 2, "exclusive": True, "reservation": "r"}
         said |= {"node_features": [["a100", "ib"], ["h100", "ib"]]}

@@ -14,7 +14,7 @@ from streams.errors import UserError
 from streams.serve.access import networks
 from streams.serve.sessions import LINK_S, SESSION, SESSION_S, OneTimeLinks, name_in, signed
 from tests.streams.serve.test_access import TOKENS, Client, client_of
-from tests.support.asked import USER
+from tests.support.fake_client import USER
 
 ADA = TOKENS["ada"].token
 

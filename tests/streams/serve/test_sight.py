@@ -18,7 +18,7 @@ from streams.serve.sight import VisibleJobs, restricted
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings
 from streams.settings.sections import ServeToken
-from tests.support.asked import FakeClient
+from tests.support.fake_client import FakeClient
 
 OWN, OTHERS = ("own-1", "own-2"), ("other-1", "other-2", "nobodys-1")
 TOKENS = {

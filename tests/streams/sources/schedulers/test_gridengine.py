@@ -243,7 +243,7 @@ def test_json_records_equal_text_records(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_json_field_is_reported_by_name(line: str, told: str, tmp_path: Path) -> None:
-    (found,) = read("gridengine", tmp_path, line + "\n").told
+    (found,) = read("gridengine", tmp_path, line + "\n").messages
     assert found.startswith(told)
 
 
@@ -264,7 +264,7 @@ def test_gridengine_format_is_recognised() -> None:
 def test_sample_logs_are_read(file: str, runs: int, skipped: list[str]) -> None:
     found = sample("gridengine", f"gridengine/{file}")
     assert [event.kind for event in found.whole] == ["submit", "start", "end"] * runs
-    assert found.told == skipped
+    assert found.messages == skipped
 
 
 def test_category_with_clock_time_limit_sets_walltime(tmp_path: Path) -> None:

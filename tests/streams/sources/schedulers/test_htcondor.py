@@ -205,7 +205,7 @@ def test_json_event_log_is_read(tmp_path: Path, indent: int | None) -> None:
             ("start", 10.5),
             ("end", 20),
         ]
-        assert found.told == []
+        assert found.messages == []
 
 
 def test_local_times_use_timezone_option(tmp_path: Path) -> None:
@@ -257,4 +257,4 @@ def test_sample_logs_are_read() -> None:
     assert [event.kind for event in log.whole] == ["submit", "hold", "release", "start", "alter", "end"]
     history = sample("htcondor", "htcondor/history.377260.0")
     assert [event.kind for event in history.whole] == ["submit", "start", "end"]
-    assert log.told == history.told == []
+    assert log.messages == history.messages == []

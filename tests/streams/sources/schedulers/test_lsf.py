@@ -201,7 +201,7 @@ def test_lsf_format_is_recognised() -> None:
 def test_sample_logs_are_read(file: str, kinds: list[str]) -> None:
     found = sample("lsf", f"lsf/{file}")
     assert [event.kind for event in found.whole] == kinds
-    assert found.told == []
+    assert found.messages == []
 
 
 @pytest.mark.parametrize(

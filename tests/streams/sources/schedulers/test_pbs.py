@@ -268,7 +268,7 @@ def test_sample_logs_are_read(file: str, jobs: int, ends: int, skipped: list[str
     found = sample("pbs", f"pbs/{file}")
     assert sum(event.kind == "submit" for event in found.whole) == jobs
     assert sum(event.kind == "end" for event in found.whole) == ends
-    assert found.told == skipped
+    assert found.messages == skipped
 
 
 def test_alter_without_node_kinds_removes_them(tmp_path: Path) -> None:

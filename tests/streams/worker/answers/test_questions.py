@@ -44,7 +44,7 @@ def message_of(value: bytes | None, stamp_ms: float = STAMP_MS, key: bytes | Non
     return SimpleNamespace(key=key, value=value, timestamp=stamp_ms, **place)
 
 
-class AskedWorker:
+class QuestionWorker:
     """A worker with one site: record the answers that it sends and counts."""
 
     def __init__(self, settings: QuestionSettings | None = None) -> None:
@@ -114,7 +114,7 @@ encode = msgspec.json.encode
 
 
 def test_question_answer_is_sent_to_same_partition() -> None:
-    asked = AskedWorker()
+    asked = QuestionWorker()
     question = WaitQuestion(id="q", site="alder", cpus=8, walltime=600.0)
     asked.take(b"alder", encode(question))
     told = msgspec.structs.replace(answer(question, asked.engine, asked.engine.time), as_of=asked.engine.time)
@@ -124,7 +124,7 @@ def test_question_answer_is_sent_to_same_partition() -> None:
 
 
 def test_question_for_unknown_site_returns_unknown_site() -> None:
-    asked = AskedWorker()
+    asked = QuestionWorker()
     asked.take(b"nowhere", encode(SiteQuestion(id="q", site="nowhere")))
     ((topic, key, told, _),) = asked.sent
     assert (topic, key) == ("x.answers", b"nowhere")
@@ -147,7 +147,7 @@ def test_question_for_unknown_site_returns_unknown_site() -> None:
     ],
 )
 def test_malformed_question_becomes_dead_letter(key: bytes, value: bytes | None, reason: str) -> None:
-    asked = AskedWorker()
+    asked = QuestionWorker()
     asked.take(key, value)
     (topic, _, letter, _), *refusals = asked.sent
     assert topic == "x.dead-letters" and isinstance(letter, DeadLetter)
@@ -163,7 +163,7 @@ def test_question_that_raises_is_answered_failed_and_logged(
     def broken(*_: object) -> WaitAnswer:
         raise RuntimeError("a flaw")
 
-    asked = AskedWorker()
+    asked = QuestionWorker()
     monkeypatch.setattr(answering, "answer", broken)
     asked.take(b"alder", encode(WaitQuestion(id="q", site="alder")))
     ((_, _, told, _),) = asked.sent
@@ -172,7 +172,7 @@ def test_question_that_raises_is_answered_failed_and_logged(
 
 
 def test_question_that_cannot_be_sent_blocks_no_other() -> None:
-    asked = AskedWorker()
+    asked = QuestionWorker()
     first, second = (message_of(encode(WaitQuestion(id=name, site="alder"))) for name in "qr")
     send, refusals = asked.questions.producer.send, [MessageSizeTooLargeError()]  # type: ignore[union-attr]
 
@@ -196,7 +196,7 @@ def wait(number: int, asker: str | None = "ada") -> WaitQuestion:
 
 
 def test_clients_take_turns_within_their_quota() -> None:
-    asked = AskedWorker(QuestionSettings(max_pending=100, max_pending_per_client=4))
+    asked = QuestionWorker(QuestionSettings(max_pending=100, max_pending_per_client=4))
     flood = [wait(number) for number in range(10)]
     told = asked.flood([*flood, wait(0, "bob"), wait(0, None)])
     refused = [one for one in told if isinstance(one, NoAnswer)]
@@ -208,7 +208,7 @@ def test_clients_take_turns_within_their_quota() -> None:
 
 
 def test_full_question_queue_answers_by_grid_estimate() -> None:
-    asked = AskedWorker(QuestionSettings(max_pending=1))
+    asked = QuestionWorker(QuestionSettings(max_pending=1))
     asyncio.run(asked.standing.refresh(asked.standing.handles["alder"]))
     jobs = JobsQuestion(id="jobs", site="alder", user="u1")
     huge = WaitQuestion(id="huge", site="alder", cpus=1000)
@@ -223,7 +223,7 @@ def test_full_question_queue_answers_by_grid_estimate() -> None:
 
 
 def test_expired_question_costs_no_work() -> None:
-    asked = AskedWorker(QuestionSettings(max_wait_seconds=0.05))
+    asked = QuestionWorker(QuestionSettings(max_wait_seconds=0.05))
     told = asked.flood([wait(0), wait(1)], after_s=0.1)
     assert [one.reason for one in told] == ["busy", "busy"] and asked.counted("busy") == 2
 
@@ -231,7 +231,7 @@ def test_expired_question_costs_no_work() -> None:
 def test_same_question_is_computed_once_until_event_or_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, now, worked_out = AskedWorker(), 0.0, []
+    asked, now, worked_out = QuestionWorker(), 0.0, []
 
     def counting(question: AnyQuestion, *rest: Any) -> AnyAnswer:
         worked_out.append(question.id)

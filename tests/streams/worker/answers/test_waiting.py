@@ -8,7 +8,7 @@ import msgspec
 
 from models.records import BUSY, QUOTA, SiteAnswer, SiteQuestion, WaitAnswer
 from streams.worker.answers.question_queue import WINDOW_S, MessageAge, WaitingQuestions
-from tests.streams.worker.answers.test_questions import STAMP_MS, AskedWorker, message_of, wait
+from tests.streams.worker.answers.test_questions import STAMP_MS, QuestionWorker, message_of, wait
 
 MESSAGE: Any = SimpleNamespace(timestamp=0)
 
@@ -123,7 +123,7 @@ def test_message_age_adapts_to_changed_broker_clock() -> None:
 
 def test_questions_expired_in_topic_are_not_computed() -> None:
     """After a busy time, expired questions are rejected immediately and the latest are answered."""
-    asked = AskedWorker()
+    asked = QuestionWorker()
     stamps = {"new": 10_000, **{f"old {number}": 5_000 for number in range(300)}, "last": 9_900}
 
     async def scenario() -> None:
@@ -140,7 +140,7 @@ def test_questions_expired_in_topic_are_not_computed() -> None:
 
 def test_overloaded_worker_answers_questions_in_time() -> None:
     """190 questions a second arrive, 50 can be answered, and events are always pending."""
-    asked = AskedWorker()
+    asked = QuestionWorker()
     asked.turns.waiting = lambda: True
     delays: dict[str, tuple[float, bool]] = {}
 

@@ -246,7 +246,7 @@ def test_states_beyond_the_topic_end_start_a_new_epoch() -> None:
     world.publish_events([Submit(site="alder", time=20.0, job="2")])
     live(world)
     assert places(world)["alder"] == (1, 0)
-    assert world.said("predictions")
+    assert world.records("predictions")
     events = Renewed({0: 1, 1: 3})
     asyncio.run(taken_over(world, 0, 1, events=events))
     assert events.partitions == []

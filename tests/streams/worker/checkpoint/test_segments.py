@@ -106,7 +106,7 @@ def test_unrecoverable_segment_keeps_other_jobs_and_is_reported() -> None:
         del world.table[key]
     world.publish_events(EVENTS[80:])
     live(world)
-    last = msgspec.json.decode(world.said("predictions")[-1])
+    last = msgspec.json.decode(world.records("predictions")[-1])
     assert last["degraded"] is not None
     assert segments(world) == named(world)
 

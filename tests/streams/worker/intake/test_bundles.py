@@ -52,7 +52,7 @@ def learnt(world: World) -> Any:
 
 
 def letters(world: World) -> Iterator[DeadLetter]:
-    return (msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters"))
+    return (msgspec.json.decode(value, type=DeadLetter) for value in world.records("dead-letters"))
 
 
 def test_bundles_train_as_their_single_events() -> None:
@@ -62,7 +62,7 @@ def test_bundles_train_as_their_single_events() -> None:
     for world in (one_by_one, together):
         asyncio.run(Process(world, SETTINGS).live())
     assert len(old) > 10 * LENGTH and learnt(one_by_one) == learnt(together)
-    assert one_by_one.said("predictions", "outcomes", "dead-letters") == together.said(
+    assert one_by_one.records("predictions", "outcomes", "dead-letters") == together.records(
         "predictions", "outcomes", "dead-letters"
     )
 
@@ -88,7 +88,7 @@ def as_if_not_there(world: World, old: list[AnyEvent], bad: int, rest: list[AnyE
 
 
 def said_once(world: World) -> list[bytes]:
-    return list(dict.fromkeys(world.said("predictions", "outcomes")))
+    return list(dict.fromkeys(world.records("predictions", "outcomes")))
 
 
 BAD = 2 * LENGTH + 5
@@ -257,7 +257,7 @@ def test_loop_runs_while_bundles_are_applied_or_read_again(monkeypatch: pytest.M
         others.cancel()
 
     asyncio.run(scenario())
-    assert applied == 2 * len([*old, *rest]) and not world.said("dead-letters")
+    assert applied == 2 * len([*old, *rest]) and not world.records("dead-letters")
 
 
 def test_dead_letter_has_the_rejected_event_of_bundle() -> None:
@@ -290,7 +290,7 @@ def test_job_without_prediction_has_no_latency() -> None:
         for sample in family.samples
         if sample.name == "queuecast_prediction_latency_seconds_count"
     )
-    assert count == len(world.said("predictions")) == 1
+    assert count == len(world.records("predictions")) == 1
 
 
 def test_bundle_of_rejected_events_has_one_letter_per_reason() -> None:
@@ -301,6 +301,6 @@ def test_bundle_of_rejected_events_has_one_letter_per_reason() -> None:
     world.publish(b"alder", bundled("alder", [msgspec.json.encode(event) for event in (*old, *refused)]))
     process = Process(world, SETTINGS)
     asyncio.run(process.live())
-    (letter,) = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
+    (letter,) = [msgspec.json.decode(value, type=DeadLetter) for value in world.records("dead-letters")]
     assert letter.reason == "implausible_time" and letter.part == 3
     assert process.metrics.rejections["implausible_time"] == 40

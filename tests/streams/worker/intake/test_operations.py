@@ -69,7 +69,7 @@ def test_operation_for_unknown_site_becomes_dead_letter() -> None:
     world = begun()
     send(world, Rebuild(site="elm", time=1.0, by="ada"), 1000.0)
     live(world)
-    (letter,) = world.said("dead-letters")
+    (letter,) = world.records("dead-letters")
     assert msgspec.json.decode(letter, type=DeadLetter).reason == "unknown_site"
 
 
@@ -115,7 +115,7 @@ def test_repeated_rebuilds_are_rejected() -> None:
     for number in range(3):
         send(world, Rebuild(site="alder", time=1.0, by="eve"), 1001.0 + number)
     assert len(live(world).operations) == 1
-    reasons = [msgspec.json.decode(letter, type=DeadLetter).reason for letter in world.said("dead-letters")]
+    reasons = [msgspec.json.decode(letter, type=DeadLetter).reason for letter in world.records("dead-letters")]
     assert reasons == ["rebuilt_lately"] * 3
 
 

@@ -51,7 +51,7 @@ def read_back(world: World, **fakes: Any) -> SiteHandle:
 
 
 def letters(world: World) -> list[tuple[str, int]]:
-    found = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
+    found = [msgspec.json.decode(value, type=DeadLetter) for value in world.records("dead-letters")]
     return [(letter.reason, letter.offset) for letter in found]
 
 
@@ -90,7 +90,7 @@ def test_events_of_another_partition_are_rejected_unchanged() -> None:
     assert world.table == quiet.table
     assert list(world.started["alder"]) == list(quiet.started["alder"])
     assert letters(world) == [("wrong_partition", offset) for offset in range(80)]
-    assert world.said("predictions") == quiet.said("predictions")
+    assert world.records("predictions") == quiet.records("predictions")
 
 
 def test_state_in_wrong_partition_raises_user_error() -> None:
@@ -137,7 +137,7 @@ def test_site_moved_to_dedicated_topic_continues_there() -> None:
     live(world, settings(SitesSettings(dedicated_topics=("alder",))))
     stored = decode_stored(world.table[b"alder"])
     assert (stored.own, stored.epoch, stored.offset) == (True, 1, 3)
-    assert len(world.said("predictions")) == 8
+    assert len(world.records("predictions")) == 8
 
 
 DAY_S = 86_400.0
@@ -153,11 +153,11 @@ def test_idle_site_is_evicted_and_again_after_a_crash() -> None:
     assert set(world.table) == {b"new", b"latest"}
     assert set(world.started) == {"new", "latest"}
     assert letters(world) == [("too_many_sites", offset) for offset in range(8, 12)]
-    said = world.said("predictions")
+    said = world.records("predictions")
     world.committed = {}
     live(world, chosen)
     assert set(world.table) == {b"new", b"latest"}
-    assert set(world.said("predictions")) == set(said)
+    assert set(world.records("predictions")) == set(said)
 
 
 def test_returning_evicted_site_is_deleted_before_it_restarts() -> None:
@@ -239,7 +239,7 @@ def test_lost_redis_entries_are_rebuilt_to_the_byte() -> None:
     assert max(world.started["alder"]) + 3 < saved_state(dict(table.states)).histories.started
     live(world, settings(), events=Logs(world, table.states))
     assert list(dict.fromkeys(world.outputs)) == whole.outputs
-    assert not any(b"gap" in value for value in world.said("predictions"))
+    assert not any(b"gap" in value for value in world.records("predictions"))
     assert [(n, row.features.tobytes(), row.wait_s) for n, row in sorted(world.started["alder"].items())] == [
         (n, row.features.tobytes(), row.wait_s) for n, row in sorted(whole.started["alder"].items())
     ]
@@ -248,7 +248,7 @@ def test_lost_redis_entries_are_rebuilt_to_the_byte() -> None:
 
 def test_unrecoverable_entries_are_a_gap_until_they_expire() -> None:
     world, table, _ = simulated()
-    before = len(world.said("predictions"))
+    before = len(world.records("predictions"))
     kept = dict(world.started["alder"])
     latest = max(kept)
     for number in (latest, latest - 1):
@@ -256,7 +256,7 @@ def test_unrecoverable_entries_are_a_gap_until_they_expire() -> None:
     live(world, settings(), events=Logs(world, table.states, first=255))
     stored = decode_stored(world.table[b"alder"])
     assert stored.generation == 1
-    told = [msgspec.json.decode(value)["degraded"] for value in world.said("predictions")[before:]]
+    told = [msgspec.json.decode(value)["degraded"] for value in world.records("predictions")[before:]]
     assert told[0] == "history has a gap"
     assert told[-1] is None
     changes = sum(one != other for one, other in pairwise(told))
@@ -269,12 +269,12 @@ def test_unrecoverable_entries_are_a_gap_until_they_expire() -> None:
 
 def test_events_deleted_unread_mark_predictions_degraded() -> None:
     world, _, _ = simulated()
-    before = len(world.said("predictions"))
+    before = len(world.records("predictions"))
     world.committed = {0: 300}
     logs = Logs(world, first=300, committed=260)
     live(world, settings(), events=logs)
     assert logs.lost_events == {0: 40}
-    told = {msgspec.json.decode(value)["degraded"] for value in world.said("predictions")[before:]}
+    told = {msgspec.json.decode(value)["degraded"] for value in world.records("predictions")[before:]}
     assert told == {"events were lost"}
     handle = read_back(world, events=Logs(world, first=300, committed=len(world.messages[0])))
     assert handle.engine.degraded == "events were lost"
@@ -298,7 +298,7 @@ def test_events_deleted_while_running_are_counted_and_reported() -> None:
 
     asyncio.run(overtaken())
     assert logs.lost_events == {0: 40}
-    told = [msgspec.json.decode(value)["degraded"] for value in world.said("predictions")]
+    told = [msgspec.json.decode(value)["degraded"] for value in world.records("predictions")]
     assert set(told[-10:]) == {"events were lost"} and "events were lost" not in told[:50]
     handle = read_back(world)
     assert handle.engine.degraded == "events were lost"

@@ -54,7 +54,7 @@ def test_worker_with_sent_prior_equals_replay_after_a_crash(steps: int | None) -
         world.steps = None
     asyncio.run(Process(world, SETTINGS).live())
     expected = [msgspec.json.encode(one) for one in replayed()]
-    assert list(dict.fromkeys(world.said("predictions"))) == expected
+    assert list(dict.fromkeys(world.records("predictions"))) == expected
 
 
 def test_prediction_by_prior_has_reason_jobs_of_other_sites() -> None:
@@ -76,8 +76,8 @@ def test_operation_that_fails_becomes_a_dead_letter(monkeypatch: pytest.MonkeyPa
     world.publish(b"alder", msgspec.json.encode(prior))
     world.publish_events(after)
     asyncio.run(Process(world, SETTINGS).live())
-    letters = [msgspec.json.decode(value) for value in world.said("dead-letters")]
+    letters = [msgspec.json.decode(value) for value in world.records("dead-letters")]
     assert [letter["detail"] for letter in letters if letter["reason"] == "operation_failed"] == [
         "TypeError: a forest of nothing"
     ]
-    assert len(world.said("predictions")) == 40
+    assert len(world.records("predictions")) == 40

@@ -86,7 +86,7 @@ def test_missed_events_stay_recorded_after_rebuild(monkeypatch: pytest.MonkeyPat
     assert found[0] == found[1] == found[2]
     last = world()
     asyncio.run(Process(last, settings(1000)).live())
-    assert b'"degraded":"events were lost' in last.said("predictions")[-1]
+    assert b'"degraded":"events were lost' in last.records("predictions")[-1]
 
 
 class Slow(MemoryStore):

@@ -88,9 +88,9 @@ def test_worker_outputs_equal_replay(undisturbed: World) -> None:
     events = [msgspec.json.decode(value, type=AnyEvent) for value in messages if value not in (b"what?", None)]
     records = [msgspec.json.encode(record) for record in replay(events, ENGINE) if not hasattr(record, "rejected")]
     for site in (b'"alder"', b'"birch"'):
-        of_site = [value for value in undisturbed.said("predictions", "outcomes") if site in value]
+        of_site = [value for value in undisturbed.records("predictions", "outcomes") if site in value]
         assert of_site == [value for value in records if site in value]
-    letters = [msgspec.json.decode(value, type=DeadLetter) for value in undisturbed.said("dead-letters")]
+    letters = [msgspec.json.decode(value, type=DeadLetter) for value in undisturbed.records("dead-letters")]
     assert sorted([(one.reason, one.site, one.offset) for one in letters], key=lambda letter: letter[2]) == [
         ("not_json", None, 100),
         ("stale_capacity", "alder", 101),
@@ -185,8 +185,8 @@ def test_failing_method_stops_no_site(
     monkeypatch.setattr(Engine, "apply", flawed)
     process.world.publish_events([Submit(site="alder", time=6.0, job="2"), Submit(site="birch", time=6.0, job="2")])
     live(process)
-    assert len(process.world.said("predictions")) == 3
-    (letter,) = (msgspec.json.decode(value, type=DeadLetter) for value in process.world.said("dead-letters"))
+    assert len(process.world.records("predictions")) == 3
+    (letter,) = (msgspec.json.decode(value, type=DeadLetter) for value in process.world.records("dead-letters"))
     assert (letter.reason, letter.site, letter.offset) == ("engine_failed", "alder", 1)
     assert "ZeroDivisionError" in letter.detail
     (record,) = (record for record in caplog.records if record.name == "streams.worker.ownership.processing")
@@ -200,7 +200,7 @@ def test_excess_sites_are_rejected_also_after_a_restart() -> None:
     live(Process(world, settings(max_sites_per_partition=2)))
     world.committed = {}
     live(Process(world, settings(max_sites_per_partition=2)))
-    letters = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
+    letters = [msgspec.json.decode(value, type=DeadLetter) for value in world.records("dead-letters")]
     assert [(one.reason, one.offset) for one in letters] == [("too_many_sites", 2), ("too_many_sites", 4)] * 2
     assert set(world.table) == {b"a", b"b"}
 

@@ -47,7 +47,7 @@ def world_of_two() -> World:
 
 
 def letters(world: World) -> list[DeadLetter]:
-    return [msgspec.json.decode(value, type=DeadLetter) for value in dict.fromkeys(world.said("dead-letters"))]
+    return [msgspec.json.decode(value, type=DeadLetter) for value in dict.fromkeys(world.records("dead-letters"))]
 
 
 def is_poison(event: AnyEvent) -> bool:
@@ -93,8 +93,8 @@ def test_event_crashing_workers_is_rejected_as_poison() -> None:
     other = World()
     other.publish_events(events("birch"))
     asyncio.run(Process(other, SETTINGS).live())
-    birch = [value for value in dict.fromkeys(world.said("predictions", "outcomes")) if b'"birch"' in value]
-    assert birch == other.said("predictions", "outcomes")
+    birch = [value for value in dict.fromkeys(world.records("predictions", "outcomes")) if b'"birch"' in value]
+    assert birch == other.records("predictions", "outcomes")
 
 
 @pytest.mark.usefixtures("unencodable")

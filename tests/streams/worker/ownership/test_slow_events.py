@@ -72,7 +72,7 @@ def test_other_sites_are_served_during_a_slow_event(steps: list[int]) -> None:
 
     asyncio.run(Process(world, SETTINGS).live())
     assert steps == [150, 160, 160]  # one for each change of the areas
-    found = world.said("predictions", "outcomes")
+    found = world.records("predictions", "outcomes")
     assert set(found) == {*records(ALDER), *records(BIRCH)}
     for site, expected in (("alder", records(ALDER)), ("birch", records(BIRCH))):
         assert [value for value in found if f'"{site}"'.encode() in value] == expected
@@ -89,6 +89,6 @@ def test_slow_part_error_rejects_its_event(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Areas, "fill", broken)
     asyncio.run(Process(world, SETTINGS).live())
-    letters = [msgspec.json.decode(value) for value in world.said("dead-letters")]
+    letters = [msgspec.json.decode(value) for value in world.records("dead-letters")]
     assert [letter["reason"] for letter in letters] == ["engine_failed"]
-    assert set(world.said("predictions")) == {*records([*ALDER[:300], *ALDER[301:321]]), *records(BIRCH)}
+    assert set(world.records("predictions")) == {*records([*ALDER[:300], *ALDER[301:321]]), *records(BIRCH)}

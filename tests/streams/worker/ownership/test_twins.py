@@ -119,7 +119,7 @@ def test_new_owner_equals_replay_despite_writes_of_the_old(read_at: int, claimed
 
     asyncio.run(scenario())
     asyncio.run(third(world))
-    assert set(world.said("predictions", "outcomes")) == EXPECTED
+    assert set(world.records("predictions", "outcomes")) == EXPECTED
 
 
 async def third(world: Shared) -> None:

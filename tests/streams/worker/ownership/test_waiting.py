@@ -112,8 +112,8 @@ def test_blocked_site_keeps_others_running_in_order() -> None:
     asyncio.run(scenario())
     GATE.set()
     asyncio.run(Process(world, settings()).live())
-    assert set(world.said("predictions", "outcomes")) == expected("alder", "birch")
-    values = world.said("predictions", "outcomes")
+    assert set(world.records("predictions", "outcomes")) == expected("alder", "birch")
+    values = world.records("predictions", "outcomes")
     for site in ("alder", "birch"):
         said = [value for value in dict.fromkeys(values) if f'"{site}"'.encode() in value]
         assert said == replayed(site)
@@ -142,7 +142,7 @@ def test_blocked_site_is_skipped_and_limits_acknowledgement() -> None:
     GATE.set()
     asyncio.run(Process(world, settings()).live())
     birch = [msgspec.json.encode(record) for record in replay(submitted, ENGINE)]
-    assert set(world.said("predictions", "outcomes")) == {*expected("alder"), *birch}
+    assert set(world.records("predictions", "outcomes")) == {*expected("alder"), *birch}
     assert world.committed[0] == 2 * len(submitted)
 
 
@@ -166,7 +166,7 @@ def test_new_site_and_junk_are_processed_during_a_training() -> None:
         await process.hand_over(0)
 
     asyncio.run(scenario())
-    assert len(world.said("dead-letters")) == 1 and world.committed[0] == 122
+    assert len(world.records("dead-letters")) == 1 and world.committed[0] == 122
 
 
 @checks(max_examples=15)
@@ -180,7 +180,7 @@ def test_model_takes_effect_at_same_event_after_any_crash(crashes: list[int], ch
             continue
     world.steps = None
     asyncio.run(Process(world, settings(checkpoint)).live())
-    assert set(world.said("predictions", "outcomes")) == expected("alder", "birch")
+    assert set(world.records("predictions", "outcomes")) == expected("alder", "birch")
 
 
 def test_partition_revoked_while_blocked_is_unchanged() -> None:
@@ -204,7 +204,7 @@ def test_partition_revoked_while_blocked_is_unchanged() -> None:
         await process.hand_over(0)
 
     asyncio.run(scenario())
-    assert world.said("predictions", "outcomes") == replayed("alder")
+    assert world.records("predictions", "outcomes") == replayed("alder")
 
 
 def test_blocked_site_holds_a_limited_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_blocked_site_holds_a_limited_number_of_messages(monkeypatch: pytest.Mon
         assert process.means.room.free == 20
 
     asyncio.run(scenario())
-    assert set(world.said("predictions", "outcomes")) >= expected("alder")
+    assert set(world.records("predictions", "outcomes")) >= expected("alder")
     assert world.committed[0] == len(events("alder")) + 1
 
 
@@ -307,7 +307,7 @@ def test_model_due_within_a_bundle_is_awaited_by_the_loop(monkeypatch: pytest.Mo
         loop.cancel()
 
     asyncio.run(scenario())
-    assert trainings > 2 and world.said("predictions", "outcomes") == replayed
+    assert trainings > 2 and world.records("predictions", "outcomes") == replayed
 
 
 def test_partly_applied_bundle_yields_and_can_move() -> None:
@@ -342,5 +342,5 @@ def test_partly_applied_bundle_yields_and_can_move() -> None:
     assert 0 < begun == stored.applied_parts < len(bundle) and stored.offset == len(first) + 1 == world.committed[0]
     GATE.set()
     asyncio.run(Process(world, settings()).live())
-    said = [value for value in dict.fromkeys(world.said("predictions", "outcomes")) if b'"alder"' in value]
+    said = [value for value in dict.fromkeys(world.records("predictions", "outcomes")) if b'"alder"' in value]
     assert said == replayed and world.committed[0] == len(world.messages[0])

@@ -54,7 +54,7 @@ def test_raising_method_keeps_state_of_before_event(
     settings = Settings(engine=ENGINE, worker=WorkerSettings(checkpoint_events=checkpoint, checkpoint_seconds=1e9))
     asyncio.run(Process(world, settings).live())
     monkeypatch.undo()
-    letters = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
+    letters = [msgspec.json.decode(value, type=DeadLetter) for value in world.records("dead-letters")]
     (letter,) = (one for one in letters if one.reason == "engine_failed")
     poisonous = events()[letter.offset]
     assert isinstance(poisonous, JobEvent) and poisonous.job == POISON
@@ -64,7 +64,7 @@ def test_raising_method_keeps_state_of_before_event(
     asyncio.run(Process(other, settings).live())
     assert stored(world) == stored(other)
     assert [*world.started["alder"]] == [*other.started["alder"]]
-    assert world.said("predictions", "outcomes") == other.said("predictions", "outcomes")
+    assert world.records("predictions", "outcomes") == other.records("predictions", "outcomes")
 
 
 def test_events_before_failure_are_reapplied_with_arrival_time(monkeypatch: pytest.MonkeyPatch) -> None:

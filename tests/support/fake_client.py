@@ -28,7 +28,7 @@ USER = "u1"
 SITES = ("alder", "birch")
 
 TOKEN = "correct horse battery"
-"""What lets in who asks a service."""
+"""The token of the HTTP service."""
 
 FRESH_ESTIMATES = {"refresh_seconds": 0.2, "cpu_share": 1.0}
 """Settings with which a worker renews its grid estimates at once."""
@@ -56,9 +56,9 @@ def key(site: str, shape: Shape) -> bytes:
 
 def outcome(site: str, job: str, method: str = "qespera", **fields: object) -> bytes:
     """An outcome as it comes from its topic."""
-    told = {"site": site, "job": job, "attempt": 0, "made_at": 1.0, "method": method, "observed_at": 5.0}
+    defaults = {"site": site, "job": job, "attempt": 0, "made_at": 1.0, "method": method, "observed_at": 5.0}
     waits = {"predicted_wait_s": 3.0, "predicted_run_s": 9.0, "actual_wait_s": 4.0, "error_s": -1.0}
-    return msgspec.json.encode(told | waits | fields)
+    return msgspec.json.encode(defaults | waits | fields)
 
 
 class FakeClient(QuestionClient):
@@ -73,7 +73,7 @@ class FakeClient(QuestionClient):
         self.startup_problem = None
         self.broker_problem: str | None = None
         self.cache = EstimateCache(hours=24, clock=lambda: NOW)
-        self.asked: list[AnyQuestion] = []
+        self.requests: list[AnyQuestion] = []
         self._engines = {engine.site: engine for engine in engines}
         self.silent = set(silent)
         for number, one in enumerate(self._engines.values()):
@@ -92,20 +92,20 @@ class FakeClient(QuestionClient):
     async def _send(self, question: AnyQuestion) -> None:
         if question.site in self.silent:
             raise AnswerTimeout(f"no worker answers for the site {question.site!r}; is one running?")
-        self.asked.append(question)
+        self.requests.append(question)
         known = self._engines.get(question.site)
-        told: AnyAnswer = (
+        found: AnyAnswer = (
             NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail="no such site")
             if known is None
             else answer(question, known, known.time)
         )
-        self._pending.resolve(msgspec.json.encode(told))
+        self._pending.resolve(msgspec.json.encode(found))
 
 
 def answer_of_worker(question: AnyQuestion, engine: Engine) -> AnyAnswer:
-    """What a worker answers that has read all events of a site: it says how old its answer is."""
-    said = answer(question, engine, engine.time)
-    return msgspec.structs.replace(said, as_of=engine.time, lag_messages=0, lag_s=0.0)
+    """The answer of a worker that has read all events of a site; it contains its age."""
+    found = answer(question, engine, engine.time)
+    return msgspec.structs.replace(found, as_of=engine.time, lag_messages=0, lag_s=0.0)
 
 
 def engines() -> list[Engine]:
