@@ -25,6 +25,7 @@ from streams.cli.options import (
     warn,
 )
 from streams.errors import UserError
+from streams.settings.usable_cpus import usable_cpus
 from streams.text.terminal import show_accuracy
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def compare(
         if not as_json:
             findings.show(log, report)
         with _share_of_work() as advance:
-            processes = workers or os.cpu_count() or 1
+            processes = workers or usable_cpus()
             found = compared(excerpt, range_, settings, method or (), processes, not started, advance, resume)
         ours = found.pending_reasons_of(settings.method)
         if html:

@@ -1,6 +1,5 @@
 """Commands on whole traces: other schedulers (simulate), parameters (tune), pre-trained forests (prior)."""
 
-import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from streams.cli.options import (
     warn,
 )
 from streams.errors import UserError
+from streams.settings.usable_cpus import usable_cpus
 
 if TYPE_CHECKING:
     from models.engine.settings import EngineSettings
@@ -160,14 +160,14 @@ def tune(
     from models.papers.search.genetic import SearchPlan
     from streams.offline.template_search import TemplateSearchOptions
 
-    plan, cores = SearchPlan(population, generations, seed), workers or os.cpu_count() or 1
+    plan, processes = SearchPlan(population, generations, seed), workers or usable_cpus()
     if kind == "template":
         options = TemplateSearchOptions(
-            kind=search, plan=plan, choice=choice, jobs=jobs, running=running, workers=cores, file=resume
+            kind=search, plan=plan, choice=choice, jobs=jobs, running=running, workers=processes, file=resume
         )
         found = _search_templates(read, settings, options)
     elif kind == "ibl":
-        found = _search_ibl(read, settings, "run" if runtimes else "wait", (ids, rows, every), plan, cores, resume)
+        found = _search_ibl(read, settings, "run" if runtimes else "wait", (ids, rows, every), plan, processes, resume)
     else:
         found = _tune_qespera(read, settings, (ids, rows, every))
     if as_json:

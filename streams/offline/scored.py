@@ -22,7 +22,7 @@ from streams.offline.excerpt import Excerpt
 from streams.offline.output_files import read_state, save_state
 from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, discard_changes
 from streams.offline.waiting_scores import WaitingCounts, WaitingScores
-from streams.settings.sections import cores
+from streams.settings.usable_cpus import usable_cpus
 from streams.training.processes import processes
 
 KEEP_EVERY = 10_000  # events between two times that the state is kept; some 10 s, of which keeping it takes a hundredth
@@ -81,7 +81,7 @@ class ScoredReplay:
         self._excerpt, self._settings, self._only, self._prior = excerpt, settings, only, prior
         self._jobs, self._cancelled = jobs, cancelled
         self._engines: dict[str, Engine] = {}
-        self._threads = 1 if part else cores()  # the replay may have to wait for what trains
+        self._threads = 1 if part else usable_cpus()  # the replay may have to wait for what trains
         self._passed = 0
         self._state_file, self._identity = resume, b""
         sizes: Sequence[int | None] = (None, None)

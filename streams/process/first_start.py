@@ -1,4 +1,4 @@
-"""Compile the kernels of the methods at the first start on a machine, with two of its cores."""
+"""Compile the kernels of the methods at the first start on a machine, with two of its CPUs."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up, warm_up_half
 from models.waits.order import compiled_steps
 from streams.process.compiling import compiling_alone, reported_progress
-from streams.settings.sections import cores
+from streams.settings.usable_cpus import usable_cpus
 
 
 def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = lambda _: None) -> None:
@@ -26,7 +26,7 @@ def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = la
 @contextmanager
 def _second_process() -> Iterator[None]:
     """Let another process compile half of the kernels meanwhile, if most are missing and there is a core for it."""
-    if kernels.is_compiled(compiled_steps.__file__) or cores() < 2:
+    if kernels.is_compiled(compiled_steps.__file__) or usable_cpus() < 2:
         yield
         return
     process = subprocess.Popen([sys.executable, "-m", __name__])

@@ -1,6 +1,5 @@
 """All settings: a class for each section, with the meaning of each field and its default."""
 
-import os
 import re
 import socket
 import ssl
@@ -14,6 +13,7 @@ from msgspec import Meta
 from models.engine.settings import EngineSettings, SiteSettings
 from models.site.shapes import MOST_QUEUES, WALLTIMES
 from streams.errors import InvalidInput, UserError, place_and_problem
+from streams.settings.usable_cpus import usable_cpus
 from streams.text.toml import read_toml
 
 S = TypeVar("S")
@@ -109,11 +109,6 @@ def checked_tables(path: Path, place: str, tables: Mapping[str, Any], kind: type
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 BOOTSTRAP_MS = 5000  # milliseconds within which a broker must answer when a client is made
-
-
-def cores() -> int:
-    """Number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):
@@ -252,7 +247,7 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
 
     def shared_by(self, partitions: int) -> int:
         """Return the number of processes for a number of partitions; a process without a partition would be idle."""
-        return min(self.processes or cores(), partitions)
+        return min(self.processes or usable_cpus(), partitions)
 
 
 class SitesSettings(Section, frozen=True, kw_only=True):

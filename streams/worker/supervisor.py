@@ -23,7 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from streams.errors import UserError
 from streams.process.scraping import Families, port_error
 from streams.settings import Settings
-from streams.settings.sections import cores
+from streams.settings.usable_cpus import usable_cpus
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class WorkerProcess:
         socket = directory / f"{number}.socket"
         self.number, self.name = number, worker.name
         self._orders = StartSettings(
-            settings, partitions, str(socket), str(directory), number - 1, max(cores() // CPUS_PER_TRAINING, 1)
+            settings, partitions, str(socket), str(directory), number - 1, max(usable_cpus() // CPUS_PER_TRAINING, 1)
         )
         self._socket = socket
         self._process: asyncio.subprocess.Process | None = None

@@ -89,10 +89,10 @@ def test_compare_compiles_before_starting_processes(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("compiled", "cores", "expected"), [(False, 2, 1), (False, 1, 0), (True, 2, 0)], ids=["cold", "one core", "warm"]
+    ("compiled", "cpus", "expected"), [(False, 2, 1), (False, 1, 0), (True, 2, 0)], ids=["cold", "one CPU", "warm"]
 )
 def test_compile_kernels_starts_second_process_if_needed(
-    monkeypatch: pytest.MonkeyPatch, compiled: bool, cores: int, expected: int
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, cpus: int, expected: int
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
     begin = subprocess.Popen
@@ -107,7 +107,7 @@ def test_compile_kernels_starts_second_process_if_needed(
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setattr(kernels, "is_compiled", lambda _: compiled)
-    monkeypatch.setattr(first_start, "cores", lambda: cores)
+    monkeypatch.setattr(first_start, "usable_cpus", lambda: cpus)
     monkeypatch.setattr(first_start, "warm_up", warm_up)
     first_start.compile_kernels(EngineSettings())
     assert [process.returncode for process in started] == [-SIGTERM] * expected

@@ -24,7 +24,7 @@ OTHER = "# HELP b Of b.\n# TYPE b gauge\nb 3.0\n"
 def test_worker_processes_are_limited_by_cpus_and_partitions(
     monkeypatch: pytest.MonkeyPatch, wanted: int | None, partitions: int, processes: int
 ) -> None:
-    monkeypatch.setattr(sections, "cores", lambda: 3)
+    monkeypatch.setattr(sections, "usable_cpus", lambda: 3)
     assert WorkerSettings(processes=wanted).shared_by(partitions) == processes
 
 
@@ -53,7 +53,7 @@ def test_worker_process_has_own_name_and_all_settings(tmp_path: Path) -> None:
 def test_crew_trains_once_for_every_four_cpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpus: int, trainings: int
 ) -> None:
-    monkeypatch.setattr(supervisor, "cores", lambda: cpus)
+    monkeypatch.setattr(supervisor, "usable_cpus", lambda: cpus)
     assert WorkerProcess(1, Settings(), 12, tmp_path)._orders.trainings == trainings
 
 
