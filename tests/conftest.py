@@ -25,7 +25,7 @@ hypothesis.settings.register_profile("many", derandomize=True, deadline=None, ma
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("few")
 
-processes()  # trainings go on beside the tests, as they do in a worker
+processes()  # trainings run in parallel with the tests, as in a worker
 
 HERE = Path(__file__).parent
 
@@ -33,7 +33,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start, and keep each process of pytest-xdist to notes of its own.
+    """Let Ctrl-C reach the processes of the tests, and give each process of pytest-xdist a separate state directory.
 
     A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C. The tests do
     not read the notes of a `queuecast up` that the user runs, and it does not read theirs.
@@ -46,21 +46,21 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what measures speed and what needs servers; where processes share the work, the latter comes first."""
+    """Mark benchmarks and tests that need servers; with several processes, the latter run first."""
     for item in items:
         if HERE / "benchmarks" in item.path.parents:
             item.add_marker("benchmark")
         if HERE / "integration" in item.path.parents or "require_stack" in getattr(item, "fixturenames", ()):
             item.add_marker("stack")
-    if hasattr(config, "workerinput"):  # it takes longest, and one process would be left with it at the end
+    if hasattr(config, "workerinput"):  # they take longest, and must not run alone at the end
         items.sort(key=lambda item: item.get_closest_marker("stack") is None)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In CI, where everything can be had, a test that is skipped has failed."""
+    """Report a skipped test as failed in CI, where all programs are available."""
     report = yield
-    # What a test has logged goes from one process to another in UTF-8, which has no halves of characters.
+    # Logs pass between processes in UTF-8, which has no lone surrogates.
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return _not_skipped(report)
 

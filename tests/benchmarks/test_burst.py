@@ -20,10 +20,10 @@ EVENTS = int(os.environ.get("TESTS_BURST_EVENTS", "60000"))
 SMALL_BACKLOG = 6000
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
 MAX_MEMORY_RATIO = 1.15
-"""Peak memory of a worker before a large backlog, over that before a small one."""
+"""Maximum ratio of a worker's peak memory with a large backlog to that with a small one."""
 
 MIN_EVENTS_PER_S = 200.0
-"""A slower worker is not waited for."""
+"""Minimum event rate; a slower worker fails the test."""
 
 
 def test_burst_processing_memory_is_bounded(deploy: Callable[..., Deployment]) -> None:

@@ -13,7 +13,7 @@ from streams.worker.checkpoint.stored_site import StoredSegment, StoredState, en
 
 FEW, SOME, MANY = 100, 10_000, 100_000
 EVENTS = 100
-"""Events of a checkpoint: two seconds at 50 a second."""
+"""Events per checkpoint: two seconds at 50 a second."""
 
 ROUNDS = 40
 

@@ -31,10 +31,10 @@ DEPTHS = tuple(map(int, os.environ.get("TESTS_DEPTHS", "100 10000 100000").split
 PACE, PACED_S = 50, 30.0
 QUESTIONS_A_SECOND, PAGE_EVERY_S = 5, 20.0
 MOST_RATIO, MOST_WRITTEN_RATIO = 1.5, 3.0
-"""Wanted of the deepest queue, beside the shallowest: the 99th percentile, and the bytes a second of the changelog."""
+"""Targets of the deepest to the shallowest queue: ratios of the 99th percentile and of changelog bytes per second."""
 
 SLACK = 3.0
-"""How many times that is borne with: other work may share the machine. What is measured is printed."""
+"""Factor allowed over the target, as other work may share the machine. Measured values are printed."""
 
 BEGIN = 1_700_000_000.0
 RUNNING = 200

@@ -6,10 +6,10 @@ from tests.support.deployment import Deploy, Deployment, interleaved, simulated
 
 TURNS = 3
 LEAST_RATIO = 0.6
-"""Of the rate without; what is wanted is 0.9, and what is measured is printed."""
+"""Minimum ratio to the rate without estimates; the target is 0.9. Measured values are printed."""
 
 OFTEN = {"refresh_seconds": 1.0, "min_change": 0.0}
-"""Thirty times as often as usual, for the events of weeks pass in seconds here."""
+"""Thirty times the default frequency, as the events of weeks pass in seconds here."""
 
 
 def rate(here: Deployment, events: list[AnyEvent]) -> float:

@@ -37,11 +37,11 @@ from models.site.shapes import WALLTIMES, grid, sizes
 
 DEPTHS = [int(depth) for depth in os.environ.get("TESTS_DEPTHS", "100 1000 10000 100000").split()]
 REFERENCE = 1000
-"""Queued jobs that a cost is a multiple of."""
+"""Number of queued jobs of the reference cost."""
 
 RUNNING, CPUS, TURNS = 200, 1000, 60
 MOST_MS, MOST_RATIO = 10.0, 2.5
-"""Of a question at any depth, and of an event at the greatest depth beside that at `REFERENCE`; with room for noise."""
+"""Maximum time of a question, and maximum ratio of an event's time to that at `REFERENCE`, with room for noise."""
 
 FEW = {"0.1": 1.0, "0.5": 100.0, "0.9": 10_000.0, "0.95": 30_000.0}
 

@@ -32,23 +32,23 @@ pytestmark = pytest.mark.timeout(7200)
 SITES = int(os.environ.get("TESTS_GRID_SITES", "500"))
 WORKERS = int(os.environ.get("TESTS_GRID_WORKERS", str(os.cpu_count() or 2)))
 JOBS = int(os.environ.get("TESTS_GRID_JOBS", "400"))
-"""Of each site, in the first part."""
+"""Jobs of each site in the first part."""
 
 EVENTS_A_DAY = 30_000
-"""Of a site of 10,000 jobs."""
+"""Events a day of a site with 10,000 jobs a day."""
 
 DAY_S = 86_400.0
 PACED_S = 40.0
 """Seconds at that pace before the kill, and again from the kill on."""
 
 BACK_S = 10.0
-"""Wanted from a worker's kill, when it is started again at once, to the first prediction of its sites."""
+"""Target time from a worker's kill and immediate restart to the first prediction of its sites."""
 
 SLACK = 3.0
-"""How many times that is borne with: other work may share the machine. What is measured is printed."""
+"""Factor allowed over the target, as other work may share the machine. Measured values are printed."""
 
 KINDS = 10
-"""Different sites; the others are copies of them under other names."""
+"""Number of different sites; the others are copies under other names."""
 
 
 def grid_events() -> tuple[list[AnyEvent], Iterator[AnyEvent]]:

@@ -41,7 +41,7 @@ SHAPES = {
     "running, 40 pools": (1.0, True),
     "half queued, 40 full pools": (0.5, True),
 }
-"""The share of live jobs that runs, and whether the site has pools."""
+"""Share of running jobs among live jobs, and True for a site with pools."""
 
 
 def capacity(running: int, pools: bool, at: float) -> Capacity:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(1800)
 SITES = 100
 WANTED_MB = 1500.0
 SLACK = 4.0
-"""How many times that is borne with; what is measured is printed."""
+"""Factor allowed over the target. Measured values are printed."""
 
 
 def test_memory_of_hundred_sites_is_bounded() -> None:

@@ -19,7 +19,7 @@ NEIGHBOUR = "alder"
 EVERY_S = 0.25  # seconds between two submissions at the watched site
 WATCHED_S = 25.0
 MAX_P99_S = 3.0
-"""The longest that the slowest hundredth may take on a busy machine; on a quiet one it is below 1 s."""
+"""Maximum 99th percentile of the latency on a busy machine."""
 
 
 def names(prefix: str) -> Iterator[str]:

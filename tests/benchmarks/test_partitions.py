@@ -47,10 +47,10 @@ SEEDS = [int(seed) for seed in (ASKED["SEEDS"] or "1,2").split(",")]
 
 PROBED_DAYS = (4, 6, 8, 10, 12)
 PROBES = 40
-"""Jobs of each partition that are asked about on each of these days, towards noon."""
+"""Number of what-if queries per partition and day, around noon."""
 
 Scores = dict[tuple[str, str], Accuracy]
-"""By method and partition ("": all of them)."""
+"""Accuracy by method and partition ("": all partitions)."""
 
 
 def with_maintenance(site: ClusterSite) -> ClusterSite:

@@ -33,10 +33,10 @@ pytestmark = pytest.mark.timeout(7200)
 
 CPUS, LOAD, JOBS = 256, 0.75, 12_000
 SHORTER = 3
-"""Jobs run for a third of what the model says, and three times as many come, so that weeks are more alike."""
+"""Divide run times by three and triple the number of jobs, so that weeks are more similar."""
 DAYS_BEFORE, DAYS_AFTER = 42, 21
 WEEKS_BEFORE = 3
-"""Those before the change whose error is the old level."""
+"""Weeks before the change that define the old error level."""
 
 CHANGES: dict[str, tuple[Policy, Policy]] = {
     "easy to lwf": ("easy", "lwf"),
@@ -48,7 +48,7 @@ CHANGES: dict[str, tuple[Policy, Policy]] = {
 }
 
 Errors = Mapping[str, Mapping[int, list[float]]]
-"""By method and day (0: the first one under the other policy): the absolute errors of that day's jobs, in seconds."""
+"""Absolute errors (s) of a day's jobs, by method and day (0: the first day of the new policy)."""
 
 
 def asked(what: str, default: Iterable[str]) -> list[str]:

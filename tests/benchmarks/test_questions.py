@@ -18,16 +18,16 @@ from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved
 SITES = ("alder", "birch", "cedar")
 JOBS = 2500
 BEFORE = 2000
-"""Events that have been seen before anything is asked."""
+"""Events processed before the first question."""
 
 EVENTS_PACE = 300
 QUESTIONS_PACE = 50
-"""A second."""
+"""Questions a second."""
 
 ASKED = 500
 WARMING_UP = 100
 MOST_RATIO = 50.0
-"""The median beside that of the bare echo, at most; what is measured is printed."""
+"""Maximum ratio of the median to that of the bare echo. Measured values are printed."""
 
 
 @pytest.fixture(scope="module")

@@ -15,21 +15,21 @@ from models.simulation import generate
 from tests.support.deployment import Deploy, Deployment, interleaved, metrics, simulated, sites, until
 
 BACK_S = 10.0
-"""Wanted from a worker's kill, when it is started again at once, to its first prediction."""
+"""Target time from a worker's kill and immediate restart to its first prediction."""
 
 MOVED_S = 5.0
-"""Wanted from the last prediction of a site's worker to the first of its next one."""
+"""Target time from the last prediction of a site's worker to the first of its next worker."""
 
 SLACK = 2.0
-"""How many times that is borne with: other work may share the machine. What is measured is printed."""
+"""Factor allowed over the target, as other work may share the machine. Measured values are printed."""
 
 LIVE, HISTORY = 10_000, 6_000
 PACE = 20
-"""Events a second that the large site is fed."""
+"""Events a second of the large site."""
 
 SITES = tuple(f"site-{number:02d}" for number in range(20))
 SITES_PACE = 100
-"""Events a second that the twenty sites are fed together."""
+"""Events a second of the twenty sites together."""
 
 
 def submits(site: str, begin: float, seed: int = 7) -> Iterator[Submit]:

@@ -53,7 +53,7 @@ from tests.simulation.routing import (
 pytestmark = pytest.mark.timeout(7200)
 
 SHARE = 0.2
-"""Of all CPUs, for the routed jobs; with the sites' own it is 0.7 to 0.8."""
+"""Load of the routed jobs as a share of all CPUs; with the sites' own jobs it is 0.7 to 0.8."""
 
 BLIND = ("at random", "shortest queue", "most free CPUs")
 OURS = ("by estimates", "by what-if")
@@ -100,8 +100,8 @@ DRAWN = {
     f"drawn {number}": Grid(same_policy(draw(number)), (number,), 25, 10, (EVERYWHERE, *OURS, ORACLE))
     for number in range(50)
 }
-"""Grids of schedulers drawn at random, by name: the first 30 are to choose by, the others to report. With less than an
-hour to gain from the best blind rule to the oracle, a share of that is chance.
+"""Grids of schedulers drawn at random, by name: the first 30 are for tuning, the others for reporting. With an
+oracle's gain below an hour over the best blind rule, a rule's share of the gain is noise.
 """
 
 

@@ -19,7 +19,7 @@ PREDICTIONS = 200
 NOW = 1e9
 
 LOOPS = 500
-"""What a wait may cost, in loops over the live jobs that only look at them; it was 12 (FCFS) to 44 (conservative)."""
+"""Maximum cost of a simulated wait, in plain loops over the live jobs."""
 
 
 def busy_site() -> SiteContext:

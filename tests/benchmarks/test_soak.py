@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(4 * 3600)
 EVENTS = int(os.environ.get("TESTS_SOAK_EVENTS", "1000000"))
 SITES = ("alder", "birch") if EVENTS >= 1_000_000 else ("alder",)
 FULL = len(SITES) * 400_000
-"""Events after which all that is learnt from is full: the jobs that have left are the last, 131,072 a site."""
+"""Events that fill all histories; the departed jobs fill last, 131,072 per site."""
 
 BLOCK = 10_000
 KILLS = 20

@@ -26,7 +26,7 @@ SITES, HISTORY, LIVE = 100, 6000, 1000
 NAMES = [f"site-{number:03d}" for number in range(SITES)]
 WANTED_S = 5.0
 SLACK = 3.0
-"""How many times that is borne with: other work may share the machine. What is measured is printed."""
+"""Factor allowed over the target, as other work may share the machine. Measured values are printed."""
 
 
 class Values(dict[bytes, bytes]):

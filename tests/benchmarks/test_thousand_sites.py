@@ -30,7 +30,7 @@ SITES = int(os.environ.get("TESTS_SITES", "1000"))
 PROCESSES = int(os.environ.get("TESTS_PROCESSES", "4"))
 PARTITIONS = 12 * PROCESSES
 JOBS = int(os.environ.get("TESTS_JOBS", "1000"))
-"""History of a site."""
+"""Jobs in the history of a site."""
 
 MODEL = "site-0000"
 JOBS_A_DAY = 1000
@@ -42,7 +42,7 @@ STEADY_S = float(os.environ.get("TESTS_SECONDS", "60"))
 
 READY_S, PATIENCE_S = 15.0, 1200.0
 SLACK = 3.0
-"""How many times `READY_S` is borne with: other work may share the machine. What is measured is printed."""
+"""Factor allowed over `READY_S`, as other work may share the machine. Measured values are printed."""
 
 NAMES = [f"site-{number:04d}" for number in range(SITES)]
 

@@ -1,8 +1,8 @@
 """Accuracy of estimates in force while jobs wait, and of notifications, on the first jobs of real traces.
 
-`TESTS_WAITING_TRACES=KTH,OSC` selects traces. `TESTS_AGAINST` is the program `queuecast` of another version, in an
-separate environment: the two are compared in pairs. `TESTS_WAITING_SILENCE_S=300` repeats the capacity of a site at
-which nothing has happened for so long, in both versions or, with `TESTS_WAITING_AGAINST_SILENT=1`, here only.
+`TESTS_WAITING_TRACES=KTH,OSC` selects traces. `TESTS_AGAINST` is the program `queuecast` of another version, in a
+separate environment: the two are compared in pairs. `TESTS_WAITING_SILENCE_S=300` repeats the capacity of a site
+after this time without an event, in both versions or, with `TESTS_WAITING_AGAINST_SILENT=1`, here only.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_waiting.py
 """

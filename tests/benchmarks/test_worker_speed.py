@@ -27,7 +27,7 @@ SITES = ("alder", "birch", "hazel", "rowan")
 JOBS = int(os.environ.get("TESTS_SPEED_JOBS", "1500"))
 PROCESSES = (1, 2)
 LEAST_RATIO = 0.1
-"""Of the bare loop's rate; what is wanted is 0.6 with one process, and what is measured is printed."""
+"""Minimum ratio to the bare loop's rate; the target is 0.6 with one process. Measured values are printed."""
 
 PACE = 300
 """Events a second at which the latency is measured."""
@@ -35,7 +35,7 @@ PACE = 300
 PACED_S = 8
 
 SETTLING_IN_S = 4
-"""Seconds at that pace before, in which either does everything for the first time."""
+"""Warm-up time at that pace, for first-time work of both programs (s)."""
 
 
 @pytest.fixture(scope="module")

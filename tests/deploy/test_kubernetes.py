@@ -37,7 +37,7 @@ SINGLE, PRODUCTION = FOLDER / "overlays" / "single", FOLDER / "overlays" / "prod
 VERSIONS = ("1.30", "1.37")
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 LOCKS = {"KAFKA_USERNAME": "worker", "KAFKA_PASSWORD": "x"}
-"""What the Secrets bring."""
+"""Values of the Secrets."""
 
 Manifest = dict[str, Any]
 

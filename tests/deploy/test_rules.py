@@ -116,12 +116,12 @@ def dropped(values: str) -> Series:
 
 
 OUT = role("wait")
-"""Whose predictions go out."""
+"""The method that publishes the predictions."""
 
 TRIED = role("wait", "zero") | role("shadow")
 
 MOVED = role("wait", values="1x145 stale") | role("wait", values="_x144 1x300", instance="b")
-"""Two workers show it in the scrape of the move."""
+"""Two workers export it in the scrape of the move."""
 
 STARTED_AGAIN = role("wait", values="1x100 _ 1x300")
 
@@ -248,7 +248,7 @@ SHORT_OF_IT = {
         Data("90m", TRIED | unestimated(1.0, 1)),
     ],
 }
-"""Data that look like it, and on which it is quiet."""
+"""Similar data on which each alert is quiet."""
 
 HEALTHY = Data(
     "30h",

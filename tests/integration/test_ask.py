@@ -118,7 +118,7 @@ def command(here: Deployment, tmp_path: Path, *arguments: str, seconds: float = 
 
 
 APART_S = (0.0, 10.0, -10.0, 600.0, -600.0)
-"""What an asker's clock may be ahead of the broker's and the worker's."""
+"""Offsets of a client's clock to the clocks of the broker and the worker (s)."""
 
 
 @pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])

@@ -50,10 +50,10 @@ SECONDS = float(os.environ.get("TESTS_CHAOS_SECONDS", "20"))
 SEED = int(os.environ.get("TESTS_CHAOS_SEED", "1"))
 LONG = SECONDS >= 60
 SESSION_S = 30.0
-"""Half of it is far longer than a worker stands still here, however busy the machine is."""
+"""Half of it is much longer than any stall of a worker on a busy machine."""
 
 ASLEEP_SESSION_S = 12.0
-"""Where a worker is to lose its place: as short as a busy machine allows."""
+"""For tests in which a worker loses its membership: as short as a busy machine allows."""
 
 MAX_PAUSE_S = 2.4
 MAX_WAIT_S = 600.0

@@ -29,7 +29,7 @@ WRITES: dict[str, Callable[[SiteStore], Awaitable[Any]]] = {
     "retire": lambda store: store.retire(SITE, 0),
     "forget": lambda store: store.forget(SITE),
 }
-"""Whatever changes a site's entries."""
+"""All operations that change a site's entries."""
 
 
 class Workers:

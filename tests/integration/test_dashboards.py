@@ -33,7 +33,7 @@ VARIABLES = {"window": "2m", "__rate_interval": "5s"}
 SITE = b"alder"
 
 JOBS = 2500
-"""So many that events go on coming for as long as a test waits."""
+"""Enough jobs that events continue during the whole test."""
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from tests.support.gridengine import RealGridEngine
 pytestmark = pytest.mark.long
 
 SLOW_S = 3.0
-"""Seconds between the start that the master tells and the one that the execution daemon accounts."""
+"""Maximum difference between the start of the master and the start in the accounting (s)."""
 
 QUEUED_S = 4.0
-"""A job that queues for so long has its prediction before it starts: a look at the file and a prediction take less."""
+"""Longer than a poll of the file and a prediction: such a job has its prediction before its start (s)."""
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(900)
 SECONDS = float(os.environ.get("TESTS_LINK_SECONDS", "4"))
 SLOW_S = 0.15
 SESSION_S = 12.0
-"""As short as a busy machine allows, so that a link which is held back longer costs the worker its partitions."""
+"""As short as a busy machine allows, so that a longer hold of the link costs the worker its partitions."""
 
 
 def slow(link: Link) -> None:

@@ -17,7 +17,7 @@ from tests.support.fake_client import key
 
 LOOK_S = 3.0
 MOST_CPU = 0.15
-"""The most of a core that a client may take that can do nothing."""
+"""Maximum CPU share of a waiting client."""
 
 
 def test_client_waits_for_deleted_topics_and_reads_them_again(local_stack: LocalStack) -> None:

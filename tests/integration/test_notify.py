@@ -22,7 +22,7 @@ pytestmark = pytest.mark.stack
 SECRET = "a secret of the tests"
 
 QUEUED = 700
-"""After so many events tens of jobs queue longer than was told: however fast they are read, notices are due."""
+"""Number of events after which tens of jobs exceed their bounds, so that notifications are due."""
 
 
 def notices(here: Deployment) -> list[Notice]:

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 OWN, SHARED = ("alder", "birch"), ("cedar", "oak", "hazel")
 SITES = (*OWN, *SHARED)
 SESSION_S = 80.0
-"""The longest there may be, so that nobody loses its place because the machine is busy."""
+"""The maximum, so that no worker loses its membership on a busy machine."""
 
 
 @pytest.fixture(scope="module")

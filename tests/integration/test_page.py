@@ -21,7 +21,7 @@ WITHOUT_FIRST = """
     };
     document.dispatchEvent(new Event("visibilitychange"));
 """
-"""Has the page refreshed by a service that says of a job only what went out of it after its submission."""
+"""Refresh the page with all estimates 600 s later, so that none is from the submission."""
 
 
 def shown(browser: Browser, column: str) -> list[float | None]:

@@ -44,7 +44,7 @@ PAGES = {
     "http": ".reference",
     "alerts": "#queuecastdown",
 }
-"""The pages' addresses, and what is there once they are filled."""
+"""Addresses of the pages, and a selector that matches when they are loaded."""
 
 CLIPPED = """
 const scrolled = (at) => at && (at.classList.contains("wide") || scrolled(at.parentElement));
@@ -53,7 +53,7 @@ return [...document.querySelectorAll("main *")].filter((at) =>
   && at.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)
   .map((at) => at.outerHTML.slice(0, 120))
 """
-"""What reaches beyond the right edge of the page."""
+"""Return the elements beyond the right edge of the page."""
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

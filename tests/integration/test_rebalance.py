@@ -15,10 +15,10 @@ pytestmark = pytest.mark.timeout(1800)
 SITES = tuple(f"site-{number:02d}" for number in range(20))
 PARTITIONS = 6
 SESSION_S = 80.0
-"""The longest there may be, so that nobody loses its place because the machine is busy."""
+"""The maximum, so that no worker loses its membership on a busy machine."""
 
 PACE = 100
-"""Events a second while workers come and go."""
+"""Events a second while workers join and leave."""
 
 
 def each_by_one(*workers: WorkerProcess) -> bool:

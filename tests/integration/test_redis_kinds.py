@@ -71,7 +71,7 @@ def deployment(stack: LocalStack, url: str, directory: Path, client: Any) -> Dep
 
 
 Strike = AbstractContextManager[None]
-"""Something is wrong with Redis meanwhile."""
+"""A fault of Redis for the duration of the context."""
 
 
 def equal_after(here: Deployment, strikes: Sequence[Strike]) -> None:

@@ -27,7 +27,7 @@ REFUSALS: dict[str, tuple[Change, Change, str]] = {
         "read only replica",
     ),
 }
-"""How Redis comes to refuse writes, how it takes them again, and what it says meanwhile."""
+"""Functions that make Redis reject and accept writes, and its error message."""
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ EVENTS = int(os.environ.get("TESTS_SOAK_EVENTS", "6000"))
 LONG = EVENTS >= 50_000
 
 FULL_JOBS = 132_000
-"""Jobs of a site after which all that it learns from is full; the last are those that have left, 131,072."""
+"""Jobs of a site that fill all its histories; the departed jobs fill last, 131,072."""
 
 SITES = ("alder", "birch") if EVENTS >= 1_000_000 else ("alder",)
 WARM_UP = len(SITES) * FULL_JOBS * 3
@@ -39,13 +39,13 @@ BLOCK = 10_000 if LONG else 1500
 BLOCKS_BETWEEN_KILLS = 5 if LONG else 2
 
 FLAT = 0.05
-"""How far memory may move from where it was when the histories were full, as a share of it."""
+"""Maximum relative change of memory after the histories are full."""
 
 LOST_S = 1.0
 """Seconds of writes that Redis loses each time."""
 
 SLOWEST = 30.0
-"""Events a second below which we wait no longer."""
+"""Minimum events a second; a slower worker fails the test."""
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from tests.simulation.schedulers import run_changing
 from tests.support.events import capacity, end, start, submit
 
 BY_POLICY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if_method="policy")
-"""Of a method that has an answer before it has learnt anything."""
+"""Settings of a method that predicts without training."""
 
 SITES = (GridSite("large", 64, 0.4, "fcfs"), GridSite("small", 8, 0.4, "easy"))
 

@@ -17,7 +17,7 @@ def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Trace:
-    """A simulated busy site of 240 jobs, some withdrawn, as a trace."""
+    """A simulated busy site of 240 jobs, some cancelled, as a trace."""
     jobs = generate(seed=3, jobs=240, cpus=64, load=0.9)
     left: dict[str, float] = {}
     ended: dict[str, float] = {}

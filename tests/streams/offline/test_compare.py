@@ -22,7 +22,7 @@ from tests.support.traces import made_trace
 Capture = pytest.CaptureFixture[str]
 
 OWN_BOUNDS = ("0.1", "0.5", "0.9", "0.95")
-"""Of the methods whose median is their estimate."""
+"""Bounds of the methods whose estimate is their median."""
 
 
 @pytest.fixture

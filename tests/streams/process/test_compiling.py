@@ -39,7 +39,7 @@ def is_locked() -> bool:
 
 
 DONE: list[tuple[int, bool]] = []
-"""What `where_and_whether` has given in this process."""
+"""Results of `where_and_whether` in this process."""
 
 
 def where_and_whether(_: int) -> tuple[int, bool]:

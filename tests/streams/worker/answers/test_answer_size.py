@@ -7,7 +7,7 @@ from models.records import JobsAnswer, LiveJob, LiveState, NoAnswer, SiteAnswer,
 from streams.worker.answers.background_answers import MAX_ANSWER_BYTES, encoded
 
 LONG = "\x01" * 256
-"""The name that takes most as JSON: six bytes a character."""
+"""The longest name in JSON: six bytes per character."""
 
 
 def live(number: int) -> LiveJob:

@@ -33,7 +33,7 @@ from streams.worker.checkpoint.stored_site import SiteHandle
 from streams.worker.metrics.process_metrics import Metrics
 
 STAMP_MS = 1_000_000
-"""The broker's stamp of every question: far from any clock of this machine."""
+"""The broker's timestamp of all questions, far from this machine's clock."""
 
 ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
 

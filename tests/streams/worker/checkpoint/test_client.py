@@ -15,7 +15,7 @@ CLOSED_BY: list[Callable[[Any], None]] = [
     lambda connection: connection._writer.transport.abort(),
     lambda connection: connection._close(),
 ]
-"""What closes a connection behind the back of who uses it: the other end, or another task, in the middle of a step."""
+"""Ways to close a connection in use: by the server, or by another task in the middle of a step."""
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)

@@ -56,9 +56,9 @@ class Worker:
         self.log = JobLog("s")
         self.changelog: list[Put] = []
         self.heads: dict[int, int] = {}
-        """The event after which each head was written, by its place in the changelog."""
+        """Index of the event before each head, by the head's index in the changelog."""
         self.held: dict[int, tuple[object, ...]] = {}
-        """What the engine held after each of these events."""
+        """State of the engine after each of these events."""
 
     def live(self, events: list[AnyEvent], ends: set[int]) -> None:
         for place, event in enumerate(events):

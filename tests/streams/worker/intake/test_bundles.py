@@ -116,7 +116,7 @@ def test_bundle_event_failing_in_engine_is_rejected_alone(monkeypatch: pytest.Mo
 def test_bundle_event_crashing_workers_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     old, rest = told()
     bad, apply, of = old[BAD], Engine.apply, checkpoint.SiteSnapshot.of
-    doomed = set[int]()  # engines of which the state cannot be stored
+    doomed = set[int]()  # engines whose state cannot be stored
 
     def deadly(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
         if event == bad:

@@ -19,7 +19,7 @@ from tests.worker_simulation.servers import Faults, Redis, RedisClient
 
 SETTINGS = Settings(engine=EngineSettings(method="median"))
 SITES = {0: ("alder", "birch"), 1: ("cedar", "dogwood")}
-"""By partition."""
+"""Sites by partition."""
 
 
 def events(site: str, first: int = 0, count: int = 5) -> list[AnyEvent]:

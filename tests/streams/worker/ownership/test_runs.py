@@ -14,7 +14,7 @@ class Clock:
 
 
 def length(runs: RunBudget, clock: Clock, cost_s: float) -> int:
-    """Number of messages of a run, each of which takes `cost_s`."""
+    """Return the number of messages of a run, each of which takes `cost_s`."""
     count = 0
     for _ in runs.run():
         count += 1
