@@ -94,7 +94,7 @@ def test_paced_iterator_sends_late_events_immediately(two: list[SortedSource]) -
 
 
 @pytest.mark.parametrize(("speed", "left"), [(10.0, [4.0, 3.0, 2.0, 0.5]), (math.inf, [None] * 4)])
-def test_time_left_follows_pace_not_event_count(
+def test_remaining_time_follows_pace_not_event_count(
     two: list[SortedSource], speed: float, left: list[float | None]
 ) -> None:
     steps = PacedIterator(timeline(two), speed, max(source.seconds for source in two), Clock(), lambda _: None)
