@@ -50,7 +50,7 @@ def test_three_concurrent_sites_equal_replay_to_the_byte(
 
 
 @pytest.mark.long
-def test_each_method_in_the_stream_equals_replay_after_a_crash(deploy: Deploy) -> None:
+def test_stream_of_all_methods_equals_replay_after_crash(deploy: Deploy) -> None:
     here = deploy(history=60, publish_shadows=True, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
     events = interleaved(simulated("alder", 120, 1), simulated("birch", 120, 2))
     expected = here.expected(events)
