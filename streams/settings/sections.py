@@ -214,7 +214,8 @@ class RedisSettings(Section, frozen=True, kw_only=True):
 class WorkerSettings(Section, frozen=True, kw_only=True):
     """Worker processes.
 
-    `processes` share the partitions. Default: one for each CPU, at most one for each partition. `web_port` serves the
+    `processes` share the partitions. Default: one for each CPU of the machine or of the quota of the
+    container, at most one for each partition. `web_port` serves the
     `/metrics` of all processes, on loopback unless `web_host` names another address. A checkpoint stores state and
     offset every `checkpoint_events` events of a partition, or after `checkpoint_seconds`. `instance` is the static
     member name of the worker in its consumer group. A worker that restarts under its name resumes within seconds; after

@@ -25,9 +25,9 @@ def _quotas(root: Path) -> Iterator[float]:
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            base, limits = root / "sys/fs/cgroup", ("cpu.max",)
+            base, limits = root / "sys/fs/cgroup", ["cpu.max"]
         elif "cpu" in controllers.split(","):
-            base, limits = root / "sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            base, limits = root / "sys/fs/cgroup/cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         else:
             continue
         group = base / path.lstrip("/")  # missing in a cgroup namespace, where `base` is the group itself
