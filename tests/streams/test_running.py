@@ -58,8 +58,8 @@ def test_broker_error_reports_that_up_is_starting() -> None:
     assert starting_since_s() is None
     with starting():
         assert 0 <= (starting_since_s() or 0.0) < 60
-        for said in (_away(KafkaSettings()), _refused(KafkaSettings())):
-            assert "`queuecast up` has been starting here for" in said and "start one with" not in said
+        for message in (_away(KafkaSettings()), _refused(KafkaSettings())):
+            assert "`queuecast up` has been starting here for" in message and "start one with" not in message
         assert "starting" not in _away(LOCKED)
     assert starting_since_s() is None
     assert "start one with `queuecast up`" in _away(KafkaSettings())
@@ -147,9 +147,9 @@ def test_token_of_running_stack_is_sent_only_to_its_service(
 def test_credentials_print_running_stack(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with announced(config):
         assert main(["credentials"]) == 0
-        said = capsys.readouterr()
-    assert said.err == ""
-    assert said.out.splitlines() == [
+        output = capsys.readouterr()
+    assert output.err == ""
+    assert output.out.splitlines() == [
         "Kafka    127.0.0.1:4711  PLAINTEXT",
         "service  http://127.0.0.1:6067  no token",
         f"settings {config}",

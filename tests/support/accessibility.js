@@ -2,7 +2,7 @@
 
 const wrong = [];
 const all = (selector) => [...document.querySelectorAll(selector)];
-const tell = (element, what) => wrong.push(`${element.outerHTML.slice(0, 120)}: ${what}`);
+const report = (element, what) => wrong.push(`${element.outerHTML.slice(0, 120)}: ${what}`);
 const shown = (element) => element.checkVisibility({ visibilityProperty: true });
 
 if (!document.documentElement.lang) wrong.push("the page has no language");
@@ -11,16 +11,16 @@ if (all("main").length !== 1) wrong.push("there is not one main part");
 if (all("script[src]").length && !all("[role=status], [aria-live]").length) wrong.push("nothing is announced");
 
 for (const field of all("input, select, textarea")) {
-  if (!field.labels?.length && !field.getAttribute("aria-label")) tell(field, "no label");
+  if (!field.labels?.length && !field.getAttribute("aria-label")) report(field, "no label");
 }
-for (const control of all("button, a[href], summary")) if (!control.textContent.trim()) tell(control, "no name");
+for (const control of all("button, a[href], summary")) if (!control.textContent.trim()) report(control, "no name");
 
 const ids = all("[id]").map(({ id }) => id);
 for (const id of new Set(ids)) if (ids.indexOf(id) !== ids.lastIndexOf(id)) wrong.push(`two elements are called ${id}`);
 for (const attribute of ["aria-labelledby", "aria-describedby", "list", "for"]) {
   for (const element of all(`[${attribute}]`)) {
     const named = element.getAttribute(attribute).split(" ");
-    if (!named.every((id) => ids.includes(id))) tell(element, `${attribute} names nothing`);
+    if (!named.every((id) => ids.includes(id))) report(element, `${attribute} names nothing`);
   }
 }
 
@@ -30,21 +30,21 @@ levels.slice(1).forEach((level, place) => {
   if (level > levels[place] + 1) wrong.push(`a heading ${level} follows one of level ${levels[place]}`);
 });
 
-for (const image of all("img")) if (!image.hasAttribute("alt")) tell(image, "no alternative text");
+for (const image of all("img")) if (!image.hasAttribute("alt")) report(image, "no alternative text");
 for (const drawing of all("svg")) {
   const hidden = drawing.getAttribute("aria-hidden") === "true";
-  if (!hidden && !drawing.getAttribute("aria-label")) tell(drawing, "neither hidden nor named");
+  if (!hidden && !drawing.getAttribute("aria-label")) report(drawing, "neither hidden nor named");
 }
 for (const table of all("table")) {
-  if (!table.caption?.textContent.trim()) tell(table, "no caption");
-  for (const head of table.querySelectorAll("th")) if (!head.scope) tell(head, "no scope");
-  for (const head of table.querySelectorAll("th")) if (!head.textContent.trim()) tell(head, "no text");
+  if (!table.caption?.textContent.trim()) report(table, "no caption");
+  for (const head of table.querySelectorAll("th")) if (!head.scope) report(head, "no scope");
+  for (const head of table.querySelectorAll("th")) if (!head.textContent.trim()) report(head, "no text");
 }
 for (const element of all("*").filter(shown)) {
   const { overflowX, overflowY } = getComputedStyle(element);
   const across = overflowX === "auto" && element.scrollWidth > element.clientWidth;
   const down = overflowY === "auto" && element.scrollHeight > element.clientHeight;
-  if ((across || down) && element.tabIndex < 0) tell(element, "cannot be scrolled by keys");
+  if ((across || down) && element.tabIndex < 0) report(element, "cannot be scrolled by keys");
 }
 
 const channels = (color) => (color.match(/[\d.]+/g) ?? []).map(Number);
@@ -68,7 +68,7 @@ for (const element of all("body *").filter(shown)) {
   const [dark, light] = [luminance(ink), luminance(ground(element))].sort((a, b) => a - b);
   const ratio = (light + 0.05) / (dark + 0.05);
   texts += 1;
-  if (ratio < 4.5) tell(element, `its contrast is ${ratio.toFixed(2)}`);
+  if (ratio < 4.5) report(element, `its contrast is ${ratio.toFixed(2)}`);
 }
 if (texts < 10) wrong.push("there is hardly any text");
 return wrong;

@@ -75,15 +75,15 @@ def test_check_topics_names_missing_permission(broker: Broker) -> None:
         check_topics(SETTINGS, {EVENTS: "read"})
 
 
-@pytest.mark.parametrize("told", [["READ"], None, CoordinatorNotAvailableError()])
-def test_check_group_accepts_readable_or_new_group(broker: Broker, told: Any) -> None:
-    broker.group = told
+@pytest.mark.parametrize("group", [["READ"], None, CoordinatorNotAvailableError()])
+def test_check_group_accepts_readable_or_new_group(broker: Broker, group: Any) -> None:
+    broker.group = group
     check_group(SETTINGS)
 
 
-@pytest.mark.parametrize("told", [["DESCRIBE"], [], GroupAuthorizationFailedError()])
-def test_check_group_without_permission_raises_user_error(broker: Broker, told: Any) -> None:
-    broker.group = told
+@pytest.mark.parametrize("group", [["DESCRIBE"], [], GroupAuthorizationFailedError()])
+def test_check_group_without_permission_raises_user_error(broker: Broker, group: Any) -> None:
+    broker.group = group
     with pytest.raises(UserError, match=r"user 'ada' may not use the group queuecast.worker"):
         check_group(SETTINGS)
 
@@ -114,18 +114,18 @@ class Cluster(Broker):
             self.made[name] = values["num_partitions"]
 
     def describe_configs(self, resources: list[Any], config_filter: str) -> dict[str, Any]:
-        told = {} if self.in_sync is None else {IN_SYNC: {"value": self.in_sync}}
-        return {"topic": {resource.name: told for resource in resources}}
+        configs = {} if self.in_sync is None else {IN_SYNC: {"value": self.in_sync}}
+        return {"topic": {resource.name: configs for resource in resources}}
 
     def alter_configs(self, resources: list[Any]) -> None:
         self.changed |= {resource.name: resource.configs for resource in resources}
 
 
 @pytest.mark.parametrize(
-    ("copies", "in_sync", "mended"), [(3, "1", True), (3, "2", False), (3, None, False), (2, "1", False)]
+    ("copies", "in_sync", "is_updated"), [(3, "1", True), (3, "2", False), (3, None, False), (2, "1", False)]
 )
 def test_create_topics_sets_acknowledgements_by_replicas(
-    monkeypatch: pytest.MonkeyPatch, copies: int, in_sync: str | None, mended: bool
+    monkeypatch: pytest.MonkeyPatch, copies: int, in_sync: str | None, is_updated: bool
 ) -> None:
     cluster = Cluster(copies, in_sync)
 
@@ -137,4 +137,4 @@ def test_create_topics_sets_acknowledgements_by_replicas(
     made = create_topics(SETTINGS)
     assert cluster.made == {OUTCOMES: 2}  # as many partitions as the others have
     assert made == {name: name == OUTCOMES for name in configurations(SETTINGS)}
-    assert cluster.changed == ({name: {IN_SYNC: "2"} for name in cluster.there} if mended else {})
+    assert cluster.changed == ({name: {IN_SYNC: "2"} for name in cluster.there} if is_updated else {})

@@ -23,13 +23,13 @@ class Connecting:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(OSError("refused"), Unreachable), (asyncio.CancelledError(), asyncio.CancelledError)]
+    ("error", "expected"), [(OSError("refused"), Unreachable), (asyncio.CancelledError(), asyncio.CancelledError)]
 )
-def test_client_that_fails_to_connect_is_stopped(error: BaseException, told: type[BaseException]) -> None:
+def test_client_that_fails_to_connect_is_stopped(error: BaseException, expected: type[BaseException]) -> None:
     client = Connecting(error)
 
     async def use() -> None:
-        with pytest.raises(told):
+        with pytest.raises(expected):
             async with started(client, Settings()):
                 pass
 

@@ -29,7 +29,7 @@ def test_kafka_error_without_bootstrap_suggests_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("logged", "raised", "said"),
+    ("logged", "raised", "message"),
     [
         (None, GIVEN_UP, "no broker answers at b:1; is it running"),
         (KafkaConnectionError("111 ECONNREFUSED"), GIVEN_UP, "no broker answers at b:1"),
@@ -52,12 +52,14 @@ def test_kafka_error_without_bootstrap_suggests_up() -> None:
         (None, UnknownBrokerIdError(1), "broker 1 is not registered with all brokers yet; retry later"),
     ],
 )
-def test_kafka_error_reports_reason_without_password(logged: KafkaError | None, raised: KafkaError, said: str) -> None:
-    with pytest.raises(UserError, match=said) as told, kafka_errors(NAMED):
+def test_kafka_error_reports_reason_without_password(
+    logged: KafkaError | None, raised: KafkaError, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as error_info, kafka_errors(NAMED):
         if logged:
             logging.getLogger("kafka.net.manager").warning("Bootstrap connection to %s failed: %s", "b", logged)
         raise raised
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(error_info.value)
 
 
 def test_kafka_errors_removes_its_log_handler() -> None:
@@ -73,6 +75,6 @@ def test_kafka_errors_removes_its_log_handler() -> None:
 )
 def test_transient_kafka_error_raises_unreachable(raised: KafkaError, passes: bool) -> None:
     """After a start or a rolling upgrade, brokers need time to find each other."""
-    with pytest.raises(UserError) as told, kafka_errors(NAMED):
+    with pytest.raises(UserError) as error_info, kafka_errors(NAMED):
         raise raised
-    assert isinstance(told.value, Unreachable) is passes
+    assert isinstance(error_info.value, Unreachable) is passes

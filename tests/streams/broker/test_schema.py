@@ -21,7 +21,7 @@ anything = st.none() | st.booleans() | st.integers(-5, 5) | part | st.text(max_s
 
 documents = {kind: extreme(record) for kind, record in RECORDS.items()}
 examples = st.sampled_from(list(RECORDS)).flatmap(
-    lambda kind: st.tuples(st.just(kind), documents[kind].map(lambda told: read(RECORDS[kind], told)))
+    lambda kind: st.tuples(st.just(kind), documents[kind].map(lambda document: read(RECORDS[kind], document)))
 )
 
 

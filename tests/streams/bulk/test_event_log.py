@@ -57,8 +57,8 @@ def test_event_log_without_capacity_infers_machine_size(tmp_path: Path) -> None:
     assert log.capacity["s"] == next(log.events()) == Capacity(site="s", time=0, cpus=12)
     assert survey.partitions["gpu"].cpus.size == 8
     assert (survey.machine.gpus.size, survey.gpu_types["a100"].size) == (2, 2)
-    told = EventLog.of([Capacity(site="s", time=0, cpus=64), *busy], tmp_path / "..")
-    assert told.capacity == {} and told.surveys["s"].capacity is not None
+    busy_log = EventLog.of([Capacity(site="s", time=0, cpus=64), *busy], tmp_path / "..")
+    assert busy_log.capacity == {} and busy_log.surveys["s"].capacity is not None
 
 
 def test_survey_counts_events_and_fields_of_log(tmp_path: Path) -> None:
@@ -128,15 +128,15 @@ def test_event_log_unwritable_directory_raises_user_error(tmp_path: Path) -> Non
         EventLog.of(job("1", 0, 1, 2), tmp_path / "no" / "such")
 
 
-def spanning(tmp_path: Path, asked: float) -> tuple[EventLog, set[str]]:
+def spanning(tmp_path: Path, moment: float) -> tuple[EventLog, set[str]]:
     """Return a busy site's log of jobs that ended after a time, and its jobs submitted before that time."""
     jobs = [
         (str(n), 600.0 * n, 600.0 * n + 3600 * (n % 50), 600.0 * n + 3600 * (n % 50 + 1 + n % 7)) for n in range(3000)
     ]
-    found = [one for one in jobs if one[3] >= asked]
+    found = [one for one in jobs if one[3] >= moment]
     log = EventLog.of([event for one in found for event in job(*one)], tmp_path)
     log.cut_off()
-    return log, {one[0] for one in found if one[1] < asked}
+    return log, {one[0] for one in found if one[1] < moment}
 
 
 def test_jobs_that_outlived_the_beginning_of_a_log_are_late(tmp_path: Path) -> None:
@@ -162,18 +162,18 @@ def test_live_events_within_a_log_keep_arrays(tmp_path: Path) -> None:
     gone, partly = array("7", 2, 10.0, ends=2), array("8", 4, 20.0, ends=1)
     withdrawn = [*array("9", 3, 30.0, ends=2), Cancel(site="s", time=34.0, job="9")]
     log = EventLog.of([*gone, *partly, *withdrawn, *job("1", 40.0, 41.0, 90.0), *job("2", 50.0, 51.0, 99.0)], tmp_path)
-    told = [(event.kind, event.job) for event in log.after(4) if event.time <= 40.0 and event.kind != "capacity"]
-    assert told == [("submit", "8"), ("start", "8_0"), ("start", "8_1"), ("end", "8_0"), ("submit", "1")]
+    live_events = [(event.kind, event.job) for event in log.after(4) if event.time <= 40.0 and event.kind != "capacity"]
+    assert live_events == [("submit", "8"), ("start", "8_0"), ("start", "8_1"), ("end", "8_0"), ("submit", "1")]
 
 
 def test_log_after_first_jobs_contains_capacity(tmp_path: Path) -> None:
     spring, summer = 0.0, 150 * 86400.0
-    told = [
+    events = [
         *job("1", spring, spring, spring + 9),
         *job("2", summer, summer + 50, summer + 90),
         *job("3", summer + 10, summer + 60, summer + 70),
     ]
-    first, second, third = list(EventLog.of(told, tmp_path).after(2))[:3]
+    first, second, third = list(EventLog.of(events, tmp_path).after(2))[:3]
     assert (first.kind, first.time) == ("submit", summer)
     assert (second.kind, second.time) == ("capacity", summer + 10)
     assert (third.kind, third.time) == ("submit", summer + 10)

@@ -86,10 +86,10 @@ def test_slurm_is_followed_from_the_end_of_its_dump(seed: int, cut: int, by: str
     cursor = cursor_in(tmp_path / "cursors", source)
     after = [event for event, _ in events_there(source, cursor)]
     once = {"submit", "start", "end", "cancel", "requeue"}
-    told = [key for key in kinds(before + after) if key[2] in once]
+    keys = [key for key in kinds(before + after) if key[2] in once]
     (tmp_path / "all.txt").write_text(sacct(jobs, END))
     with opened([tmp_path / "all.txt"], None) as whole:
-        assert told == [key for key in kinds(sent(whole.steps())) if key[2] in once]
+        assert keys == [key for key in kinds(sent(whole.steps())) if key[2] in once]
     assert all(event.historical for event in before if event.kind in ("submit", "requeue"))
     assert not any(event.historical for event in after if event.kind in ("submit", "requeue"))
     assert max(event.time for event in before) <= NOON + cut
@@ -131,8 +131,8 @@ def test_history_of_followed_log_marks_earlier_jobs_old(tmp_path: Path) -> None:
     with opened([log], tmp_path / "cursors", Memory(None, 2)) as past:
         steps = list(past.steps())
         assert past.follows
-    told = [step.event for step in steps if isinstance(step.event, Submit)]
-    assert [(event.job, event.historical, event.old) for event in told] == [
+    submits = [step.event for step in steps if isinstance(step.event, Submit)]
+    assert [(event.job, event.historical, event.old) for event in submits] == [
         (f"{number}.srv", True, number <= 3) for number in range(1, 6)
     ]
     assert all(step.together for step in steps if step.event is not None)
@@ -143,8 +143,8 @@ def test_history_of_followed_log_sends_last_and_live_jobs(tmp_path: Path) -> Non
     """The first job has ended; the second and the third still run."""
     log = tmp_path / "accounting"
     log.mkdir()
-    told = [QUEUED + STARTED + (ENDED if number in (1, 5) else "") for number in range(1, 6)]
-    (log / "20231114").write_text("".join(one.replace("7.srv", f"{n}.srv") for n, one in enumerate(told, 1)))
+    job_lines = [QUEUED + STARTED + (ENDED if number in (1, 5) else "") for number in range(1, 6)]
+    (log / "20231114").write_text("".join(one.replace("7.srv", f"{n}.srv") for n, one in enumerate(job_lines, 1)))
     with opened([log], tmp_path / "cursors", Memory(2, 2)) as past:
         found = sent(past.steps())
         assert past.jobs == 5
@@ -171,9 +171,9 @@ def test_history_with_late_jobs_predicts_last_jobs(late: range) -> None:
     submits = [Submit(site="s", time=float(n), job=str(n), late=n in late) for n in range(60)]
     marked = as_history(submits, predicted=20)
     assert [event.job for event in marked if isinstance(event, Submit)] == [event.job for event in submits]
-    told = [event for event in marked if isinstance(event, Submit) and not event.late]
-    assert [event.old for event in told] == [True] * (40 - len(late)) + [False] * 20
-    assert all(event.historical for event in told)
+    punctual = [event for event in marked if isinstance(event, Submit) and not event.late]
+    assert [event.old for event in punctual] == [True] * (40 - len(late)) + [False] * 20
+    assert all(event.historical for event in punctual)
 
 
 def test_history_without_live_source_writes_no_cursor(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_history_length_follows_methods_memory() -> None:
     assert needed(EngineSettings(), "s") == Memory(36_000, 6000)
     assert needed(forests, "s") == Memory(1200, 0)
     assert needed(msgspec.structs.replace(forests, shadows=("policy",)), "s") == Memory(30_000, 30_000)
-    assert needed(msgspec.structs.replace(forests, shadows=("qbets",)), "s") == Memory(None, None), "it does not say"
+    assert needed(msgspec.structs.replace(forests, shadows=("qbets",)), "s") == Memory(None, None), "not declared"
 
 
 @pytest.mark.parametrize(

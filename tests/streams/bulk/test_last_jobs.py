@@ -23,7 +23,7 @@ def parted(jobs: int) -> tuple[list[AnyEvent], list[AnyEvent]]:
     return events[:cut], events[cut:]
 
 
-def told(events: Iterable[OutgoingEvent], settings: EngineSettings) -> Engine:
+def engine_after(events: Iterable[OutgoingEvent], settings: EngineSettings) -> Engine:
     """Return an engine after this history."""
     engine = Engine("s", settings)
     for step in marked(events, needed(settings, "s").predicted):
@@ -40,7 +40,7 @@ def test_last_jobs_suffice_for_methods_with_job_window(method: str) -> None:
     assert jobs == 480
     some = list(last(map(OutgoingEvent, before), jobs))
     assert len(some) < 0.3 * len(before)
-    found = [predictions(applied(told(steps, settings), rest)) for steps in (map(OutgoingEvent, before), some)]
+    found = [predictions(applied(engine_after(steps, settings), rest)) for steps in (map(OutgoingEvent, before), some)]
     whole, part = ([one.predicted_wait_s for one in predictions] for predictions in found)
     assert len(whole) == 100 and part == pytest.approx(whole, rel=1e-6, abs=1.0)
     assert found[0] == found[1] or method == "qespera", "sums of a window differ in their last bits"

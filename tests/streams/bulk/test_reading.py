@@ -26,14 +26,14 @@ from tests.support.traces import HEADER, made_trace, swf_line
 def test_read_log_reports_files_and_skipped_records(tmp_path: Path) -> None:
     path = tmp_path / "a.swf"
     path.write_text(HEADER + swf_line(1) + "oops\n" + swf_line(2, wait=-1) + swf_line(3, 5))
-    told: list[SkippedPart] = []
-    with read_log([path], on_skipped=told.append) as (log, report):
+    skipped: list[SkippedPart] = []
+    with read_log([path], on_skipped=skipped.append) as (log, report):
         assert log.jobs == 2 and log.site == "a" and log.path.exists()
         assert [(file.format, file.records, file.events) for file in report.files] == [("swf", 3, log.count)]
         assert report.left_out == {"jobs without a wait": 1}
         ((reason, parts),) = report.skipped.items()
         assert reason.startswith("18 or more: job number") and (parts.count, parts.found) == (1, "1 fields")
-        assert len(told) == 1 and f"a.swf:{told[0].line}" == parts.places[0]
+        assert len(skipped) == 1 and f"a.swf:{skipped[0].line}" == parts.places[0]
     assert not log.path.exists()
 
 
@@ -116,8 +116,8 @@ def test_capacity_with_named_format_and_options_is_read(tmp_path: Path) -> None:
     columns.write_text('separator = ";"\n[columns]\njob = "number"\nsubmit = "come"\nwait = "wait"\ncpus = "cpus"\n')
     size.write_text('{"type":"capacity","v":1,"site":"alder","time":1700000000,"cpus":512}\n')
     with read_log([jobs, size], "alder", "table", options=[f"map={columns}"]) as (log, _):
-        told = log.surveys["alder"].capacity
-    assert told is not None and told.cpus == 512
+        capacity = log.surveys["alder"].capacity
+    assert capacity is not None and capacity.cpus == 512
 
 
 def test_format_and_options_apply_to_all_files(tmp_path: Path) -> None:
@@ -174,26 +174,26 @@ def test_reading_progress_never_decreases(last: int | None, tmp_path: Path, monk
     days = [f"2026-{month:02}-{day:02}T12:00:00" for month in range(1, 13) for day in range(1, 29)]
     rows = [f"{n}|{days[n // 20]}|{days[n // 20]}|{days[n // 20]}|COMPLETED" for n in range(20 * len(days))]
     (tmp_path / "a.txt").write_text("\n".join(["JobID|Submit|Start|End|State", *rows, ""]))
-    size, asked, told = (tmp_path / "a.txt").stat().st_size, list[Share](), list[float | None]()
+    size, getters, values = (tmp_path / "a.txt").stat().st_size, list[Share](), list[float | None]()
 
     @contextmanager
     def shown(_unit: str, total: int | None, share: Share) -> Iterator[Callable[[float], None]]:
-        asked.append(share)
-        yield lambda _: told.append(share()) if total is None else None
+        getters.append(share)
+        yield lambda _: values.append(share()) if total is None else None
 
     blocks = recorded.OneFile._blocks
 
     def watched(*given: Any, **named: Any) -> Iterator[bytes]:
         for block in blocks(*given, **named):
             yield block
-            told.append(asked[0]())
+            values.append(getters[0]())
 
     monkeypatch.setattr(recorded.OneFile, "_blocks", watched)
     monkeypatch.setattr(recorded, "BLOCK_BYTES", size // 20)
     monkeypatch.setattr(overlapping, "BATCH_ROWS", 10)
     with read_log([tmp_path / "a.txt"], "s", shown=shown, last=last):
         pass
-    shares = [share for share in told if share is not None]
+    shares = [share for share in values if share is not None]
     assert shares == sorted(shares) and shares[0] < 0.1 and shares[-1] == 1.0
     steps = [after - before for before, after in pairwise(shares)]
     assert max(steps) < 0.1, "it does not leap"

@@ -164,7 +164,7 @@ def test_slurm_files_large_answer_gives_same_events(tmp_path: Path, monkeypatch:
 def test_slurm_end_event_omits_default_state(tmp_path: Path) -> None:
     """Each event is sent and stored, so the default state takes no space."""
     read(tmp_path, text(history(1), END, 0))
-    told = SlurmSource.read_merged([SlurmSource(str(tmp_path / "0.log"), "s")])
-    ends = [msgspec.json.encode(event) for _, event in told if event.kind == "end"]
+    events = SlurmSource.read_merged([SlurmSource(str(tmp_path / "0.log"), "s")])
+    ends = [msgspec.json.encode(event) for _, event in events if event.kind == "end"]
     assert any(b'"state"' not in end for end in ends)
     assert not any(b'"completed"' in end for end in ends)

@@ -59,7 +59,7 @@ def test_version_option_prints_version(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["replay"], "Missing argument 'FILE...'. See `queuecast replay --help`."),
         (["dance"], "No such command 'dance'."),
@@ -89,12 +89,12 @@ def test_version_option_prints_version(capsys: Capture) -> None:
         (["watch", "--count", "many"], "'--count': 'many' is not an integer."),
     ],
 )
-def test_invalid_arguments_exit_2_with_one_line(fails: Fails, arguments: list[str], said: str) -> None:
-    assert said in fails(2, *arguments)
+def test_invalid_arguments_exit_2_with_one_line(fails: Fails, arguments: list[str], message: str) -> None:
+    assert message in fails(2, *arguments)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["replay", "made.swf", "--method", "oracle"], "queuecast: no method 'oracle'; there are: zero, median"),
         (["compare", "not.there", "--method", "oracle"], "queuecast: no method 'oracle'; there are: zero, median"),
@@ -114,8 +114,8 @@ def test_invalid_arguments_exit_2_with_one_line(fails: Fails, arguments: list[st
         (["watch", "--sites"], "No such option: --sites"),
     ],
 )
-def test_invalid_option_value_exits_2(fails: Fails, trace: Path, arguments: list[str], said: str) -> None:
-    assert said in fails(2, *arguments)
+def test_invalid_option_value_exits_2(fails: Fails, trace: Path, arguments: list[str], message: str) -> None:
+    assert message in fails(2, *arguments)
 
 
 def test_invalid_setting_exits_2(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +131,8 @@ def test_help_omits_option_types(capsys: Capture) -> None:
 
 def test_shell_completion_lists_commands_and_options() -> None:
     def completed(words: str, at: str) -> list[str]:
-        asked = {"_QUEUECAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
-        return python("-m", "queuecast", **asked).stdout.split()
+        variables = {"_QUEUECAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
+        return python("-m", "queuecast", **variables).stdout.split()
 
     assert completed("queuecast as", "1") == ["ask"]
     assert completed("queuecast ask --wall", "2") == ["--walltime"]
@@ -146,7 +146,7 @@ def test_missing_command_prints_help(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["replay", "gone.swf"], "queuecast: gone.swf: cannot be read: No such file or directory"),
         (["replay", "made.swf", "--ids", "900", "999"], "no job with these numbers; they are 1 to 120"),
@@ -158,8 +158,8 @@ def test_missing_command_prints_help(capsys: Capture) -> None:
         (["--config", "gone.toml", "replay", "made.swf"], "queuecast: gone.toml: cannot be read"),
     ],
 )
-def test_runtime_error_exits_1_with_one_line(fails: Fails, trace: Path, arguments: list[str], said: str) -> None:
-    assert said in fails(1, *arguments)
+def test_runtime_error_exits_1_with_one_line(fails: Fails, trace: Path, arguments: list[str], message: str) -> None:
+    assert message in fails(1, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (UserError("redis at h:1: refused\nreally\x1b[2J"), "queuecast: redis at h:1: refused really\\u001b[2J"),
         (OSError(28, "No space left on device", "/var/x"), "queuecast: /var/x: No space left on device"),
@@ -187,10 +187,10 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     ],
 )
 def test_exception_in_command_is_printed_in_one_line(
-    fails: Fails, monkeypatch: pytest.MonkeyPatch, error: BaseException, said: str
+    fails: Fails, monkeypatch: pytest.MonkeyPatch, error: BaseException, message: str
 ) -> None:
     raising(monkeypatch, error)
-    assert fails(1, "worker") == said
+    assert fails(1, "worker") == message
 
 
 def test_debug_variable_raises_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,19 +23,19 @@ def test_watch_stops_after_count_records(capsys: Capture, monkeypatch: pytest.Mo
     from streams.broker import admin
     from streams.client import watch
 
-    said = prediction("\x1b[2J", 60.0, 835823160.0, site="ctc", predicted_start=None)
-    asked: list[Any] = []
+    record = prediction("\x1b[2J", 60.0, 835823160.0, site="ctc", predicted_start=None)
+    calls: list[Any] = []
 
     async def records(_: Any, *arguments: Any) -> AsyncIterator[tuple[Any, Any]]:
-        asked.append(arguments)
+        calls.append(arguments)
         while True:
-            yield said, SimpleNamespace(value=msgspec.json.encode(said), headers=[("late", b"75")])
+            yield record, SimpleNamespace(value=msgspec.json.encode(record), headers=[("late", b"75")])
 
     monkeypatch.setattr(watch, "records", records)
     monkeypatch.setattr(admin, "check_topics", lambda *_: None)
     assert main(["watch", "--count", "2", "--site", "ctc", "--outcomes"]) == 0
     assert capsys.readouterr().out == "1996-06-26 21:06 UTC  ctc  job \\u001b[2J  waits 1m  [left 1m15s late]\n" * 2
-    assert asked[0][:5] == ("ctc", None, True, None, False)
+    assert calls[0][:5] == ("ctc", None, True, None, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"
 
@@ -91,9 +91,9 @@ def test_source_command_sends_events_and_reports_skipped(
     monkeypatch.setattr(live_source, "publish", publish)
     assert main(["source", "swf", str(tmp_path / "made.swf"), "--site", "alder"]) == 0
     assert sent == ["alder capacity", "alder submit", "alder start", "alder end"]
-    told = capsys.readouterr().err
-    assert "made.swf, line 3: 1 fields; expected 18" in told
-    assert "1 records, 4 events sent, 1 skipped" in told
+    output = capsys.readouterr().err
+    assert "made.swf, line 3: 1 fields; expected 18" in output
+    assert "1 records, 4 events sent, 1 skipped" in output
     assert main(["source", "swf", str(tmp_path / "made.swf"), "--site", "alder", "--set", "pause=2"]) == 2
     assert "the options of swf are: none" in capsys.readouterr().err
 

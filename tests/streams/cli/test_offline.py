@@ -48,17 +48,17 @@ def test_replay_prints_tables_and_writes_records(capsys: Capture, trace: Path, t
     assert run_times[0] == "closest"
     assert worth.startswith("what it would have been worth:\n  3 of 120 records (2.5 %) gave no event, ")
     assert "\n  71 jobs are scored; they waited " in worth
-    said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
-    assert len(said) > 100
-    assert {(record["site"], record["method"]) for record in said} == {("here", "median")}
+    records = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
+    assert len(records) > 100
+    assert {(record["site"], record["method"]) for record in records} == {("here", "median")}
     assert {json.loads(line)["method"] for line in Path("o.ndjson").read_text().splitlines()} == {"median"}
 
 
 def test_replay_with_shadows_writes_all_methods(trace: Path) -> None:
     assert main(["replay", str(trace), "--method", "median", "--shadows", "--out", "p.ndjson"]) == 0
-    said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
-    assert {record["method"] for record in said} == {"zero", "median"}
-    assert {record["site"] for record in said} == {"made"}
+    records = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
+    assert {record["method"] for record in records} == {"zero", "median"}
+    assert {record["site"] for record in records} == {"made"}
 
 
 def replayed(capture: Capture, *arguments: str) -> dict[str, Any]:
@@ -105,15 +105,15 @@ def test_replay_counts_anomalies(capsys: Capture) -> None:
 def test_replay_reports_invalid_lines(capsys: Capture, fails: Fails) -> None:
     Path("broken.swf").write_text(swf_line(1) + "oops\n" * 5 + swf_line(2))
     assert main(["replay", "broken.swf", "--method", "zero"]) == 0
-    told = capsys.readouterr().out
-    assert "\nskipped:\n  5 times: expected 18 or more: job number, submit time" in told
-    assert "found 1 fields first (broken.swf:2," in " ".join(told.split())
+    printed = capsys.readouterr().out
+    assert "\nskipped:\n  5 times: expected 18 or more: job number, submit time" in printed
+    assert "found 1 fields first (broken.swf:2," in " ".join(printed.split())
     assert main(["replay", "broken.swf", "--skip-invalid", "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["jobs"] == 2
-    (parts,) = json.loads(said.out)["log"]["report"]["skipped"].values()
+    output = capsys.readouterr()
+    assert json.loads(output.out)["jobs"] == 2
+    (parts,) = json.loads(output.out)["log"]["report"]["skipped"].values()
     assert parts["count"] == 5 and parts["places"] == [f"broken.swf:{line}" for line in (2, 3, 4)]
-    assert said.err.startswith("broken.swf, line 2: ") and said.err.count("\n") == 5
+    assert output.err.startswith("broken.swf, line 2: ") and output.err.count("\n") == 5
 
 
 def test_unknown_log_format_exits_2(fails: Fails) -> None:
@@ -148,6 +148,6 @@ def test_replay_on_sigint_exits_130_silently(tmp_path: Path) -> None:
         while process.poll() is None and not (out.exists() and out.stat().st_size):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        said, told = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, told) == (130, b"")
-    assert said.startswith(b"read:") and b"zero" not in said
+        output, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (130, b"")
+    assert output.startswith(b"read:") and b"zero" not in output

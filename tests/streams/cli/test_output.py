@@ -13,7 +13,7 @@ from streams.cli.options import progress
 
 
 @pytest.mark.parametrize(
-    ("total", "share", "told"),
+    ("total", "share", "text"),
     [
         (4, None, "1 of 4 jobs, 0/s, at 1996-06-26 21:06 UTC, 5m left"),
         (1, None, "1 of 1 jobs, 0/s, at 1996-06-26 21:06 UTC"),
@@ -21,11 +21,11 @@ from streams.cli.options import progress
         (None, None, "1 jobs, 0/s, at 1996-06-26 21:06 UTC"),
     ],
 )
-def test_progress_shows_count_rate_and_remaining_time(total: int | None, share: float | None, told: str) -> None:
+def test_progress_shows_count_rate_and_remaining_time(total: int | None, share: float | None, text: str) -> None:
     way = options._Progress("jobs", total, lambda: share)
     way._started = time.monotonic() - 100.0
     way.advance(835823160.0)
-    assert str(way) == told
+    assert str(way) == text
 
 
 def test_progress_is_capped_at_total_and_nearly_done() -> None:

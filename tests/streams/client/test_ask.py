@@ -24,7 +24,7 @@ JOB = JobRequest(cpus=64, walltime=14_400.0, user="ada")
 
 
 def site(name: str, wait_s: float | None = 5400.0, **fields: Any) -> RankedSite:
-    told = {
+    defaults = {
         "predicted_response_s": None if wait_s is None else wait_s + 3600.0,
         "predicted_run_s": 3600.0,
         "predicted_start": None if wait_s is None else 835_823_160.0,
@@ -33,7 +33,7 @@ def site(name: str, wait_s: float | None = 5400.0, **fields: Any) -> RankedSite:
         "reason": "120 jobs like it of the last 6000",
     }
     place = {"speed": 1.0, "degraded": None, "live": LiveState(queued_jobs=12, running_jobs=340, free_cpus=7)}
-    values = told | place | {"site_cpus": 430, "source": "what-if"} | fields
+    values = defaults | place | {"site_cpus": 430, "source": "what-if"} | fields
     return RankedSite(site=name, predicted_wait_s=wait_s, **values)
 
 
@@ -76,8 +76,8 @@ def test_ranking_table_fits_in_80_columns(capsys: pytest.CaptureFixture[str]) ->
         "kth",
         "sdsc",
     ]
-    told = " ".join(out.split())
-    assert told.startswith("64 cpus for 4h, user ada ")
+    text = " ".join(out.split())
+    assert text.startswith("64 cpus for 4h, user ada ")
     for words in (
         "12 jobs queued, 340 running, 7 of 430 CPUs free",
         "qespera: 120 jobs like it",
@@ -86,7 +86,7 @@ def test_ranking_table_fits_in_80_columns(capsys: pytest.CaptureFixture[str]) ->
         "has 4 CPUs",
         "left out:",
     ):
-        assert words in told
+        assert words in text
     assert "–" in next(line for line in out.splitlines() if line.startswith("sdsc"))
 
 
@@ -96,9 +96,9 @@ def test_ranking_shows_wait_reason_and_alternatives(capsys: pytest.CaptureFixtur
         Alternative(queue="short", predicted_wait_s=4000.0, sooner_s=1400.0),
     ]
     show_ranking(ranking(site("ctc", why=Why(text="12 jobs ahead of it", free_cpus=0, instead=instead))))
-    told = capsys.readouterr().out
-    assert "12 jobs ahead of it" in told
-    assert "request 2h: 40m sooner; queue short: 23m sooner" in told
+    output = capsys.readouterr().out
+    assert "12 jobs ahead of it" in output
+    assert "request 2h: 40m sooner; queue short: 23m sooner" in output
 
 
 def test_ranking_table_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,27 +135,27 @@ def service(status: int, body: bytes, length: int | None = None) -> Iterator[tup
         body: Body of the response.
         length: Content-Length of the response; by default the size of `body`.
     """
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def answer(request: HttpRequest) -> Answer:
         url = urlsplit(request.path)
-        asked.append((url.path, parse_qs(url.query), request.headers.get("Authorization")))
+        requests.append((url.path, parse_qs(url.query), request.headers.get("Authorization")))
         return Answer(body, status, {} if length is None else {"Content-Length": str(length)})
 
     with answering(answer) as found:
-        yield found, asked
+        yield found, requests
 
 
 def test_http_client_sends_rank_query_and_token() -> None:
-    with service(200, msgspec.json.encode(GRID)) as (url, asked):
+    with service(200, msgspec.json.encode(GRID)) as (url, requests):
         assert HttpClient(f"{url}/", "to&ken").rank(JOB, sites=["ctc", "k&h"], run_s=60.0, why=True) == GRID
     query = {"cpus": ["64"], "walltime": ["14400s"], "user": ["ada"], "gpus": ["0"], "run": ["60s"], "why": ["true"]}
-    assert asked == [("/v1/rank", query | {"site": ["ctc", "k&h"]}, "Bearer to&ken")]
-    with service(200, msgspec.json.encode(GRID)) as (url, asked):
+    assert requests == [("/v1/rank", query | {"site": ["ctc", "k&h"]}, "Bearer to&ken")]
+    with service(200, msgspec.json.encode(GRID)) as (url, requests):
         HttpClient(url).rank(JobRequest(partition="gpu", gpu_type="a100", exclusive=True, memory=1 << 30))
-    (_, query, _) = asked[0]
-    asked_for = {"partition": ["gpu"], "gpu_type": ["a100"], "exclusive": ["true"], "memory": [str(1 << 30)]}
-    assert {name: query[name] for name in asked_for} == asked_for
+    (_, query, _) = requests[0]
+    parameters = {"partition": ["gpu"], "gpu_type": ["a100"], "exclusive": ["true"], "memory": [str(1 << 30)]}
+    assert {name: query[name] for name in parameters} == parameters
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_http_client_sends_rank_query_and_token() -> None:
     ],
 )
 def test_http_client_error_status_raises_user_error(status: int, body: bytes, reason: str) -> None:
-    with service(status, body) as (url, asked), pytest.raises(UserError, match=reason):
+    with service(status, body) as (url, requests), pytest.raises(UserError, match=reason):
         HttpClient(url).rank(JOB)
-    assert asked[0][2] is None
+    assert requests[0][2] is None
 
 
 @pytest.mark.parametrize("status", [200, 503])
@@ -190,7 +190,7 @@ def test_http_client_unreachable_or_invalid_url_raises() -> None:
 
 class TestCommand:
     @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    def requests(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         """Record the rank queries to a fake Kafka client that returns GRID."""
         found: list[Any] = []
 
@@ -209,29 +209,29 @@ class TestCommand:
         monkeypatch.setattr(listing, "Client", lambda *_, **__: nullcontext(grid))
         return found
 
-    def test_options_describe_job(self, asked: list[Any]) -> None:
+    def test_options_describe_job(self, requests: list[Any]) -> None:
         options = "--cpus 4 --walltime 1-00:00:00 --nodes 2 --queue q --user u --group g --account a --executable x"
         assert main(["ask", *options.split(), "--gpus", "1", "--memory", "4G", "--run", "90m", "--site", "ctc"]) == 0
         job = JobRequest(cpus=4, walltime=86_400.0, nodes=2, gpus=1, memory=4 << 30, queue="q", user="u", group="g")
-        assert asked == [(msgspec.structs.replace(job, account="a", executable="x"), ("ctc",), 5400.0)]
+        assert requests == [(msgspec.structs.replace(job, account="a", executable="x"), ("ctc",), 5400.0)]
 
     def test_gpu_partition_and_memory_options_describe_job(
-        self, asked: list[Any], capsys: pytest.CaptureFixture[str]
+        self, requests: list[Any], capsys: pytest.CaptureFixture[str]
     ) -> None:
         options = "--gpus 4 --gpu-type a100 --partition gpu,old --mem 64G --qos high --tasks 8 --exclusive"
         more = ["--reservation", "course", "--account", "lab", "--constraint", "ib|hdr"]
         assert main(["ask", *options.split(), *more]) == 0
         job = JobRequest(gpus=4, gpu_type="a100", partition="gpu,old", memory=64 << 30, qos="high", tasks=8)
         job = msgspec.structs.replace(job, exclusive=True, reservation="course", account="lab", constraint="ib|hdr")
-        assert asked == [(job, (), None)]
-        said = "1 cpu and 4 gpus of type a100 without a walltime, whole nodes, tasks 8, memory 64G"
+        assert requests == [(job, (), None)]
+        description = "1 cpu and 4 gpus of type a100 without a walltime, whole nodes, tasks 8, memory 64G"
         assert (
             parsed_request(job)
-            == f"{said}, partition gpu,old, account lab, qos high, reservation course, constraint ib|hdr"
+            == f"{description}, partition gpu,old, account lab, qos high, reservation course, constraint ib|hdr"
         )
 
     def test_start_before_option_shows_probability_in_time(
-        self, asked: list[Any], capsys: pytest.CaptureFixture[str]
+        self, requests: list[Any], capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["ask", "--start-before", "3h"]) == 0
         head, _, heads, _, ctc, *_, sdsc = capsys.readouterr().out.splitlines()[:7]
@@ -240,10 +240,10 @@ class TestCommand:
         assert main(["ask", "--start-before", "1999-01-01"]) == 2
         assert "--start-before: '1999-01-01' is in the past; expected a time of day as 17:00" in capsys.readouterr().err
 
-    def test_json_option_prints_ranking(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_json_option_prints_ranking(self, requests: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["ask", "--json"]) == 0
         assert msgspec.convert(json.loads(capsys.readouterr().out), Ranking) == GRID
-        assert asked == [(JobRequest(), (), None)]
+        assert requests == [(JobRequest(), (), None)]
 
     @pytest.mark.parametrize(
         ("arguments", "code", "reason"),
@@ -265,20 +265,25 @@ class TestCommand:
         ],
     )
     def test_invalid_option_is_reported_in_one_line(
-        self, asked: list[Any], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, reason: str
+        self,
+        requests: list[Any],
+        capsys: pytest.CaptureFixture[str],
+        arguments: tuple[str, ...],
+        code: int,
+        reason: str,
     ) -> None:
         assert main(["ask", *arguments]) == code
         assert reason in capsys.readouterr().err
-        assert not asked
+        assert not requests
 
     def test_token_option_overrides_settings(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("QUEUECAST_SERVE_TOKEN", "of-the-settings")
-        with service(200, msgspec.json.encode(GRID)) as (url, asked):
+        with service(200, msgspec.json.encode(GRID)) as (url, requests):
             assert main(["ask", "--url", url]) == 0
             assert main(["ask", "--url", url, "--token", "given"]) == 0
-        assert [token for _, _, token in asked] == ["Bearer of-the-settings", "Bearer given"]
+        assert [token for _, _, token in requests] == ["Bearer of-the-settings", "Bearer given"]
         assert "left out:" in capsys.readouterr().out
 
 

@@ -16,9 +16,15 @@ HOUR = 3600.0
 
 
 def estimate(site: str, shape: Shape, **fields: Any) -> bytes:
-    told = {"made_at": 1.0, "predicted_wait_s": 2.0, "predicted_run_s": 3.0, "predicted_start": 4.0, "method": "easy"}
+    defaults = {
+        "made_at": 1.0,
+        "predicted_wait_s": 2.0,
+        "predicted_run_s": 3.0,
+        "predicted_start": 4.0,
+        "method": "easy",
+    }
     live = LiveState(queued_jobs=1, running_jobs=2, free_cpus=3)
-    values = {**told, "reason": "", "live": live, "site_cpus": 16, **fields}
+    values = {**defaults, "reason": "", "live": live, "site_cpus": 16, **fields}
     return msgspec.json.encode(GridEstimate(site=site, **shape._asdict(), **values))
 
 

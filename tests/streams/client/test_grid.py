@@ -69,8 +69,8 @@ def test_jobs_are_returned_per_site() -> None:
         jobs = client.jobs(USER)
         assert jobs["birch"] is None and jobs["alder"] is not None and jobs["alder"].jobs
         job = jobs["alder"].jobs[0].job
-        told = client.job(job, ["alder"])["alder"]
-        assert told is not None and told.job == job
+        answer = client.job(job, ["alder"])["alder"]
+        assert answer is not None and answer.job == job
 
 
 def test_estimates_are_read_from_cache() -> None:
@@ -115,12 +115,12 @@ def test_async_client_ranks_and_queries_site() -> None:
 
 def test_job_request_converts_and_validates_fields() -> None:
     assert job_request(cpus=2, memory="4G", walltime="90m") == JobRequest(cpus=2, memory=4 << 30, walltime=5400.0)
-    for wrong, said in (
+    for wrong, message in (
         ({"cpu": 1}, "'cpu' is not a field of a job"),
         ({"cpus": 0}, "cpus: "),
         ({"walltime": "4"}, "without a unit"),
     ):
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             job_request(**wrong)
 
 
@@ -166,10 +166,10 @@ OTHER = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(CLOSED, []), (OTHER, [logging.ERROR]), (OSError("gone"), [logging.ERROR])]
+    ("error", "levels"), [(CLOSED, []), (OTHER, [logging.ERROR]), (OSError("gone"), [logging.ERROR])]
 )
 def test_loop_error_of_closed_tls_connection_is_not_logged(
-    error: Exception, said: list[int], caplog: pytest.LogCaptureFixture
+    error: Exception, levels: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail_unnoticed() -> None:
         asyncio.get_running_loop().create_future().set_exception(error)
@@ -177,7 +177,7 @@ def test_loop_error_of_closed_tls_connection_is_not_logged(
     with caplog.at_level(logging.INFO), asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(on_loop_error)
         runner.run(fail_unnoticed())
-    assert [record.levelno for record in caplog.records] == said
+    assert [record.levelno for record in caplog.records] == levels
 
 
 def test_preferred_site_is_ranked_first_everywhere() -> None:

@@ -44,11 +44,11 @@ def test_busy_service_raises_busy() -> None:
 
 
 def test_job_missing_at_all_sites_raises_unknown_job() -> None:
-    with service(404, b'{"detail":"no such job"}') as (url, asked), pytest.raises(UnknownJob) as raised:
+    with service(404, b'{"detail":"no such job"}') as (url, requests), pytest.raises(UnknownJob) as raised:
         HttpClient(url).job("1", ["a/b", "c"])
     assert isinstance(raised.value, NotFound)
     assert str(raised.value) == f"{url}: a/b, c: no such job"
-    assert [path for path, *_ in asked] == ["/v1/sites/a%2Fb/jobs/1", "/v1/sites/c/jobs/1"]
+    assert [path for path, *_ in requests] == ["/v1/sites/a%2Fb/jobs/1", "/v1/sites/c/jobs/1"]
 
 
 def test_site_with_silent_worker_is_returned_as_null() -> None:

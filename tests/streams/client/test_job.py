@@ -65,11 +65,11 @@ def test_upper_bound_before_expected_start_is_hidden(capsys: pytest.CaptureFixtu
 def test_job_history_option_shows_published_estimates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = [
+    estimates = [
         PublishedStart(at=0.0, start=600.0, starts_by={"0.9": 3600.0}),
         PublishedStart(at=600.0, start=None, starts_by={}),
     ]
-    known = msgspec.structs.replace(KNOWN, estimates=told)
+    known = msgspec.structs.replace(KNOWN, estimates=estimates)
     monkeypatch.setattr(listing, "client_for", lambda *_: nullcontext(SimpleNamespace(job=lambda *_: {"kth": known})))
     assert main(["job", "4711"]) == 0
     assert "published (UTC)" not in capsys.readouterr().out
@@ -103,18 +103,18 @@ def test_eligible_time_is_shown_separately(capsys: pytest.CaptureFixture[str]) -
 
 def test_start_probability_within_time_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     live = msgspec.structs.replace(KNOWN, as_of=835_822_800.0)
-    for within_s, said in ((360.0, "50 %: within 6m"), (9e9, "over 90 %: within"), (0.0, "10 %")):
+    for within_s, text in ((360.0, "50 %: within 6m"), (9e9, "over 90 %: within"), (0.0, "10 %")):
         show_job([live], within_s)
-        assert f"  in time        {said}" in capsys.readouterr().out
+        assert f"  in time        {text}" in capsys.readouterr().out
 
 
 def test_job_command_queries_sites_of_service(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def get(service: HttpClient, path: str, kind: type, unknown: Any = None) -> Any:
-        asked.append((path, service._token))
+        requests.append((path, service._token))
         if path == "/v1/sites":
             live = LiveState(queued_jobs=0, running_jobs=0, free_cpus=0)
             return kind([SiteSummary(site, 1, live) for site in ("kth", "c/tc")])
@@ -122,10 +122,10 @@ def test_job_command_queries_sites_of_service(
 
     monkeypatch.setattr(HttpClient, "_get", get)
     assert HttpClient("http://x").job("47/11", ["kth"]) == {"kth": KNOWN}
-    assert asked == [("/v1/sites/kth/jobs/47%2F11", None)]
+    assert requests == [("/v1/sites/kth/jobs/47%2F11", None)]
     assert main(["job", "4711", "--url", "http://x", "--token", "abc"]) == 0
     assert capsys.readouterr().out.startswith("kth 4711: starts")
-    assert asked[1:] == [
+    assert requests[1:] == [
         ("/v1/sites", "abc"),
         ("/v1/sites/c%2Ftc/jobs/4711", "abc"),
         ("/v1/sites/kth/jobs/4711", "abc"),

@@ -69,22 +69,22 @@ def test_sites_command_shows_sites_and_problems(capsys: Capture) -> None:
 
 
 def test_listing_commands_query_service(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
     live = {"queued_jobs": 1, "running_jobs": 2, "free_cpus": 3}
     head = {"site": "kth", "made_at": 1e9, "user": "ada"}
-    told: dict[str, Any] = {
+    answers: dict[str, Any] = {
         "/v1/sites": {"sites": [{"site": "kth", "cpus": 100, "live": live, "stale": "silent"}]},
         "/v1/users/a%2Fb/jobs": {"sites": [{"type": "jobs", "id": "1", **head, "jobs": [], "more": 0}]},
     }
 
     def get(_: HttpClient, path: str, kind: type, unknown: Any = None) -> Any:
-        asked.append(path)
-        return msgspec.convert(told[path], kind)
+        paths.append(path)
+        return msgspec.convert(answers[path], kind)
 
     monkeypatch.setattr(HttpClient, "_get", get)
     assert main(["sites", "--url", "http://x"]) == 0
     assert main(["jobs", "--url", "http://x", "--user", "a/b"]) == 0
-    assert asked == ["/v1/sites", "/v1/users/a%2Fb/jobs"]
+    assert paths == ["/v1/sites", "/v1/users/a%2Fb/jobs"]
     out = capsys.readouterr().out
     assert "silent" in out and "no pending jobs" in out
 

@@ -105,20 +105,20 @@ class TestPendingQuestions:
         async def run() -> None:
             made, _ = pending(answer, seconds=3.0, max_open=2)
             begun = asyncio.get_running_loop().time()
-            asked = [
+            tasks = [
                 asyncio.create_task(made.ask(msgspec.structs.replace(QUESTION, id=str(number)))) for number in range(3)
             ]
             with pytest.raises(TooManyQuestions):
-                await asked[0]
-            assert (await asked[2]).id == "2"
+                await tasks[0]
+            assert (await tasks[2]).id == "2"
             assert asyncio.get_running_loop().time() - begun < 0.1
-            asked[1].cancel()
+            tasks[1].cancel()
 
         run_in_virtual_time(run())
 
 
 @pytest.mark.parametrize(
-    ("site", "known", "said"),
+    ("site", "known", "message"),
     [
         ("kht", ["kth", "ctc"], "there is no site 'kht'; did you mean 'kth'? There are: ctc, kth"),
         ("KTH", ["kth", "ctc"], "there is no site 'KTH'; did you mean 'kth'? There are: ctc, kth"),
@@ -126,7 +126,7 @@ class TestPendingQuestions:
         ("kth", [], "there is no site 'kth'; no event of any site has come yet"),
     ],
 )
-def test_unknown_site_message_lists_registered_sites(site: str, known: list[str], said: str) -> None:
-    assert str(unknown_site(site, known)) == said
+def test_unknown_site_message_lists_registered_sites(site: str, known: list[str], message: str) -> None:
+    assert str(unknown_site(site, known)) == message
     many = str(unknown_site("x", [f"site {number:03}" for number in range(100)]))
     assert many.endswith(", site 019, …")

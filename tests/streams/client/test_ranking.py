@@ -35,11 +35,11 @@ class TestRanking:
     def test_silent_site_is_ranked_by_cached_estimate(self) -> None:
         client = FakeClient([engine("alder", 1), engine("birch", 2)], silent=["birch", "elm"])
         found = self.rank(client, JobRequest(cpus=5, walltime=HOUR), {}, "alder", "birch", "elm", "fir")
-        told = {one.site: one for one in found.ranking}
-        assert told["birch"].source == "grid"
+        by_site = {one.site: one for one in found.ranking}
+        assert by_site["birch"].source == "grid"
         standing = client.cache.covering("birch", 5, HOUR, None)
         assert standing is not None
-        assert told["birch"].predicted_wait_s == standing.predicted_wait_s
+        assert by_site["birch"].predicted_wait_s == standing.predicted_wait_s
         assert [(out.site, out.reason) for out in found.left_out] == [
             ("elm", "no worker answers for this site"),
             ("fir", "unknown site: no event of it has been seen"),

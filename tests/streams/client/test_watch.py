@@ -29,13 +29,13 @@ class Message(msgspec.Struct):
 
 
 def prediction(**more: Any) -> Prediction:
-    told = {"site": "ctc", "job": "4711", "predicted_run_s": 3600.0, "method": "qespera", "wait_s": 5400.0}
-    return events.prediction(**told | {"made_at": 835823160.0} | more)
+    defaults = {"site": "ctc", "job": "4711", "predicted_run_s": 3600.0, "method": "qespera", "wait_s": 5400.0}
+    return events.prediction(**defaults | {"made_at": 835823160.0} | more)
 
 
 def outcome(**more: Any) -> Outcome:
-    told = {"site": "ctc", "job": "4711", "predicted_run_s": 3600.0, "method": "qespera"}
-    return events.outcome(**told | {"wait_s": 6000.0, "predicted_s": 5400.0, "made_at": 835823160.0} | more)
+    defaults = {"site": "ctc", "job": "4711", "predicted_run_s": 3600.0, "method": "qespera"}
+    return events.outcome(**defaults | {"wait_s": 6000.0, "predicted_s": 5400.0, "made_at": 835823160.0} | more)
 
 
 def message(record: Prediction | Outcome) -> Message:
@@ -44,8 +44,8 @@ def message(record: Prediction | Outcome) -> Message:
 
 
 def test_prediction_line_shows_wait_bound_and_start() -> None:
-    said = prediction(bounds={"0.1": 60, "0.5": 5400, "0.9": 31000, "0.95": 52000})
-    assert line(said) == ("1996-06-26 21:06 UTC  ctc  job 4711  waits 1h30m, 90 % within 8h37m, starts 22:36")
+    record = prediction(bounds={"0.1": 60, "0.5": 5400, "0.9": 31000, "0.95": 52000})
+    assert line(record) == ("1996-06-26 21:06 UTC  ctc  job 4711  waits 1h30m, 90 % within 8h37m, starts 22:36")
 
 
 def test_prediction_line_of_later_estimate_shows_waited_time() -> None:
@@ -53,7 +53,7 @@ def test_prediction_line_of_later_estimate_shows_waited_time() -> None:
 
 
 def test_prediction_line_missing_estimate_shows_reason() -> None:
-    said = prediction(
+    record = prediction(
         predicted_wait_s=None,
         predicted_run_s=None,
         predicted_start=None,
@@ -61,7 +61,7 @@ def test_prediction_line_missing_estimate_shows_reason() -> None:
         degraded="9 of 10 nodes down",
         attempt=2,
     )
-    assert line(said) == (
+    assert line(record) == (
         "1996-06-26 21:06 UTC  ctc  job 4711 (attempt 2)  wait unknown: nodes down  [9 of 10 nodes down]"
     )
 
@@ -74,9 +74,9 @@ def test_outcome_line_shows_actual_and_predicted_wait() -> None:
 
 
 class TestOrder:
-    def messages(self, *told: tuple[str, int, int]) -> list[Any]:
+    def messages(self, *places: tuple[str, int, int]) -> list[Any]:
         """Return messages with the given topic, partition and timestamp."""
-        return [Message(topic, b"", partition=number, timestamp=stamp) for topic, number, stamp in told]
+        return [Message(topic, b"", partition=number, timestamp=stamp) for topic, number, stamp in places]
 
     def test_outcome_waits_for_predictions_written_before_it(self) -> None:
         ended: set[int] = set()
@@ -101,16 +101,16 @@ NASTY = "\x1b]0;owned\x07\x9b2J\r\n[bold red]\u202eevil\x00\U000e0001"
 @pytest.mark.parametrize("field", ["site", "job", "reason", "degraded"])
 def test_prediction_line_escapes_control_characters(field: str) -> None:
     unknown = {} if field != "reason" else {"predicted_wait_s": None}
-    said = prediction(**{field: NASTY}, **unknown)
-    for shown in (line(said), json_line(msgspec.json.encode(said))):
+    record = prediction(**{field: NASTY}, **unknown)
+    for shown in (line(record), json_line(msgspec.json.encode(record))):
         assert shown.isprintable()
         assert "[bold red]" in shown
-    assert json.loads(json_line(msgspec.json.encode(said)))[field] == NASTY
+    assert json.loads(json_line(msgspec.json.encode(record)))[field] == NASTY
 
 
 def test_prediction_line_accepts_invalid_bounds_and_times() -> None:
-    said = prediction(bounds={"most": 5.0, "²": 6.0, "": 7.0, "0.9": 1e300}, made_at=1e300, predicted_start=-1e300)
-    assert line(said).startswith("1e+300  ctc")
+    record = prediction(bounds={"most": 5.0, "²": 6.0, "": 7.0, "0.9": 1e300}, made_at=1e300, predicted_start=-1e300)
+    assert line(record).startswith("1e+300  ctc")
 
 
 def test_json_line_compacts_json_to_one_line() -> None:
@@ -168,8 +168,8 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     return found
 
 
-def given(site: str | None = None, job: str | None = None, tell: Callable[[str], None] = print) -> list[Any]:
-    return came(records(Settings(), site, job, True, None, False, tell))
+def given(site: str | None = None, job: str | None = None, report: Callable[[str], None] = print) -> list[Any]:
+    return came(records(Settings(), site, job, True, None, False, report))
 
 
 def test_records_filter_returns_records_with_their_messages(topic: list[Message]) -> None:
@@ -184,9 +184,9 @@ def test_records_filter_returns_records_with_their_messages(topic: list[Message]
 @pytest.mark.parametrize("value", [None, b"", b"what", b'{"site": 1}', b"\xff\xfe", msgspec.json.encode(outcome())])
 def test_invalid_record_is_reported_and_skipped(topic: list[Message], value: bytes | None) -> None:
     topic += [Message("queuecast.predictions", value), message(prediction())]
-    told: list[str] = []
-    ((good, _),) = given("ctc", tell=told.append)
-    assert told[0].startswith("skipped: queuecast.predictions, partition 3, offset 17: ") and len(told) == 1
+    reports: list[str] = []
+    ((good, _),) = given("ctc", report=reports.append)
+    assert reports[0].startswith("skipped: queuecast.predictions, partition 3, offset 17: ") and len(reports) == 1
     assert good == prediction()
 
 
@@ -218,7 +218,7 @@ def test_late_prediction_mark_shows_readable_delay() -> None:
 
 
 def test_kafka_outage_and_recovery_are_each_reported_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    reports: list[str] = []
     first, last = message(prediction()), message(prediction(job="4712"))
     answering = iter([True, False, False, True])
 
@@ -227,9 +227,9 @@ def test_kafka_outage_and_recovery_are_each_reported_one_time(monkeypatch: pytes
 
     monkeypatch.setattr(watch, "broker_answers", answers)
     polled = Polled([first], [], [], [], [], [last])
-    found = came(arriving(polled, KafkaSettings(bootstrap="kafka.example.org:9092"), said.append))
+    found = came(arriving(polled, KafkaSettings(bootstrap="kafka.example.org:9092"), reports.append))
     assert found == [[first], [], [], [], [], [last]]
-    assert [text.partition(" after ")[0] for text in said] == [
+    assert [text.partition(" after ")[0] for text in reports] == [
         "kafka: no broker answers at kafka.example.org:9092; waiting for it",
         "kafka at kafka.example.org:9092 is back",
     ]

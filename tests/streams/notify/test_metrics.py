@@ -101,7 +101,7 @@ def behind(counts: NotifyCounts, _: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "state", "said"),
+    ("happens", "state", "message"),
     [
         (lambda *_: None, "ok", "0 notices sent, 0 given up, 0 waiting; 2 jobs queue"),
         (failing, "warn", "the webhook has taken nothing for 12m"),
@@ -114,11 +114,11 @@ def test_check_notifier_reports_problem(
     address: str,
     happens: Callable[[NotifyCounts, Clock], None],
     state: str,
-    said: str,
+    message: str,
 ) -> None:
     happens(counts, clock)
     found = check_notifier(address)
-    assert (found.state, found.found.startswith(f"{address}: "), said in found.found) == (state, True, True)
+    assert (found.state, found.found.startswith(f"{address}: "), message in found.found) == (state, True, True)
 
 
 class Nothing:

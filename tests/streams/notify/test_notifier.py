@@ -20,7 +20,7 @@ async def _nothing(*_: object) -> None:
 def test_blocked_job_is_notified_once_after_release() -> None:
     clock = [NOW]
     found = watching(clock)
-    told: list[Notice] = []
+    notices: list[Notice] = []
     held = msgspec.structs.replace(LIVE, blocked_by="held back by a limit")
     answered = msgspec.structs.replace(KNOWN, live=held, made_at=NOW + 60, expected_start=None)
 
@@ -28,21 +28,21 @@ def test_blocked_job_is_notified_once_after_release() -> None:
         return {"kth": answered}
 
     grid, producer = SimpleNamespace(job=ask), SimpleNamespace(send_and_wait=_nothing)
-    teller = Notifier(Settings(), found, NotifyCounts(found.jobs), grid, producer, None, told.append)  # type: ignore[arg-type]
+    notifier = Notifier(Settings(), found, NotifyCounts(found.jobs), grid, producer, None, notices.append)  # type: ignore[arg-type]
 
     def look() -> int:
         """Process the due jobs and return the number of queries to the worker."""
         due = list(found.due())
         for job in due:
-            asyncio.run(teller._one(job))
+            asyncio.run(notifier._one(job))
         return len(due)
 
     found.predicted(prediction("4711", 2 * HOUR_S), NOW)
     clock[0] = NOW + 2 * HOUR_S - 600
-    assert [look(), look()] == [1, 0] and told == []
+    assert [look(), look()] == [1, 0] and notices == []
     found.predicted(prediction("4711", 300.0, clock[0]), clock[0])
-    assert [look(), look()] == [1, 0] and told == []  # still blocked according to the worker
+    assert [look(), look()] == [1, 0] and notices == []  # still blocked according to the worker
     answered = msgspec.structs.replace(KNOWN, made_at=clock[0] + 60, expected_start=clock[0] + 360)
     found.predicted(prediction("4711", 300.0, clock[0] + 60), clock[0] + 60)
     assert look() == 1
-    assert [one.kind for one in told] == ["about_to_start"]
+    assert [one.kind for one in notices] == ["about_to_start"]

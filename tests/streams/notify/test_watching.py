@@ -61,13 +61,13 @@ def test_notification_is_not_repeated_after_restart() -> None:
     first.predicted(prediction("1", HOUR_S), NOW)
     clock[0] += HOUR_S - 600
     (job,) = first.due()
-    told = notice(job, "about_to_start", clock[0], "notify")
+    sent_notice = notice(job, "about_to_start", clock[0], "notify")
     again = watching(clock)
-    again.was_notified(told)
+    again.was_notified(sent_notice)
     again.predicted(prediction("1", HOUR_S), NOW)
     assert due(again) == []
     other = NoticeTracker(NoticeFilter(), "other", 900.0, lambda: clock[0])
-    other.was_notified(told)
+    other.was_notified(sent_notice)
     other.predicted(prediction("1", HOUR_S), NOW)
     assert due(other) == ["1"]
 
@@ -101,12 +101,12 @@ def test_notice_tracker_accepts_prediction_before_submit() -> None:
     assert found.jobs[place].now.expected_start == NOW + 60 + 2 * HOUR_S
     clock[0] += 2 * HOUR_S
     (job,) = found.due()
-    told = notice(job, "slipped", clock[0], "notify")
+    sent_notice = notice(job, "slipped", clock[0], "notify")
     again = watching(clock, users=frozenset({"ada"}))
-    again.was_notified(told)
+    again.was_notified(sent_notice)
     again.predicted(prediction("2", HOUR_S), NOW)
     again.submitted(Submit(site="kth", time=NOW, job="2", user="ada"))
-    assert again.jobs[place].last_id == told.id
+    assert again.jobs[place].last_id == sent_notice.id
 
 
 def test_notice_tracker_keeps_user_of_requeued_job() -> None:

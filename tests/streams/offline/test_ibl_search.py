@@ -46,8 +46,8 @@ def replayed_error(trace: Trace, settings: EngineSettings, target: Target) -> fl
         pairs = [(outcome.predicted_wait_s, outcome.actual_wait_s) for outcome in last.values()]
     else:
         pairs = [(outcome.predicted_run_s, outcome.actual_run_s or 0.0) for outcome in last.values()]
-    counted = [(said or 0.0, true) for said, true in pairs if target == "wait" or true]
-    return sum(abs(said - true) for said, true in counted) / len(counted)
+    counted = [(predicted_s or 0.0, true) for predicted_s, true in pairs if target == "wait" or true]
+    return sum(abs(predicted_s - true) for predicted_s, true in counted) / len(counted)
 
 
 @pytest.mark.parametrize(("target", "setting"), [("wait", "method"), ("run", "runtimes")])
@@ -83,18 +83,18 @@ def test_tune_command_searches_ibl_settings(trace: Trace, capsys: Capture, optio
     plan = ["--population", "6", "--generations", "3", "--seed", "2", "--workers", "1"]
     arguments = ["tune", "made.swf", option, "ibl", "--rows", "120", "180", *plan]
     assert main([*arguments, "--save", "made.toml"]) == 0
-    said, found = capsys.readouterr(), searched(examples_of(trace, target))
+    output, found = capsys.readouterr(), searched(examples_of(trace, target))
     assert Path("made.toml").read_text() == ibl_search.profile(found, target, IBL)
     ibl_search.show(found, target, IBL)
-    assert said.out == capsys.readouterr().out
-    last = [line.split() for line in said.out.splitlines()][-1]
+    assert output.out == capsys.readouterr().out
+    last = [line.split() for line in output.out.splitlines()][-1]
     assert last == ["found", f"{found.best.best_s:.2f}", f"{found.best.best_s / found.mean_s:.3f}"]
-    assert "only 31 jobs were predicted" in said.err
+    assert "only 31 jobs were predicted" in output.err
     shorter = [word if word != "3" else "1" for word in arguments]
     assert main([*shorter, "--resume", "state.json"]) == 0
     capsys.readouterr()
     assert main([*arguments, "--resume", "state.json", "--save", "again.toml"]) == 0
-    assert capsys.readouterr().out == said.out
+    assert capsys.readouterr().out == output.out
     assert Path("again.toml").read_text() == Path("made.toml").read_text()
     assert main(["--config", "made.toml", "replay", "made.swf", "--rows", "200", "240"]) == 0
     assert "ibl" in capsys.readouterr().out

@@ -27,8 +27,8 @@ def found() -> Breakdowns:
 def test_skipped_rows_are_reported_with_example(tmp_path: Path) -> None:
     (tmp_path / "sacct.txt").write_text(HEAD + rows(3) + STEP + STEP)
     with read_log([tmp_path / "sacct.txt"]) as (log, report):
-        told = dict(findings(log, report))
-        assert told["left out"] == [f"2 job steps; the first is {STEP.strip()}"]
+        texts = dict(findings(log, report))
+        assert texts["left out"] == [f"2 job steps; the first is {STEP.strip()}"]
         assert losses(report) == []
 
 
@@ -38,7 +38,7 @@ def test_verdict_states_lost_rows_above_one_percent(
 ) -> None:
     (tmp_path / "sacct.txt").write_text(HEAD + rows(good) + rows(2, "Unknown", first=1000))
     with read_log([tmp_path / "sacct.txt"]) as (_, report):
-        told = verdict(found.found, "blend", (), report)
+        sentences = verdict(found.found, "blend", (), report)
         first = "gave no event, so what follows may mislead; most of them, 2: expected End to be a time after"
-        assert (first in told[0]) is is_stated
-        assert told[int(is_stated)].startswith("1 job is scored")
+        assert (first in sentences[0]) is is_stated
+        assert sentences[int(is_stated)].startswith("1 job is scored")

@@ -131,16 +131,16 @@ def alter_future(path: Path, target: Path) -> float:
 def nothing_looks_ahead(path: Path, settings: EngineSettings) -> None:
     """Check that predictions up to the horizon do not depend on later jobs."""
     horizon = alter_future(path, path.with_name("altered.swf"))
-    said: list[list[bytes]] = []
+    outputs: list[list[bytes]] = []
     for name in (path.name, "altered.swf"):
         trace = read_swf(path.with_name(name))
         run(trace, path.with_name("out"), list(METHODS), settings=settings, runtimes=list(RUN_METHODS))
-        said.append(path.with_name("out").read_bytes().splitlines())
-    known, again = ([line for line in one if json.loads(line)["made_at"] <= trace.start + horizon] for one in said)
+        outputs.append(path.with_name("out").read_bytes().splitlines())
+    known, again = ([line for line in one if json.loads(line)["made_at"] <= trace.start + horizon] for one in outputs)
     assert known == again
     assert {json.loads(line)["method"] for line in known} == {*METHODS, *RUN_METHODS} - {DEFAULT_RUN}
-    assert len(known) >= len(said[0]) // 2
-    assert said[0] != said[1]
+    assert len(known) >= len(outputs[0]) // 2
+    assert outputs[0] != outputs[1]
 
 
 def test_methods_are_independent_of_later_jobs(tmp_path: Path) -> None:
@@ -215,13 +215,17 @@ def test_replay_of_two_sites_keeps_their_histories_separate() -> None:
             )
         ]
 
-    def said(records: Iterable[object], site: str) -> list[float | None]:
+    def predicted_waits_s(records: Iterable[object], site: str) -> list[float | None]:
         return [r.predicted_wait_s for r in records if isinstance(r, Prediction) and r.site == site]
 
     one, other, settings = at("one", 10, 10, 10), at("other", 500, 500, 500), EngineSettings(method="median")
     mixed = [event for pair in zip(one, other, strict=True) for event in pair]
-    assert said(replay(mixed, settings), "one") == said(replay(one, settings), "one") == [None, 10.0, 10.0]
-    assert said(replay(mixed, settings), "other") == [None, 500.0, 500.0]
+    assert (
+        predicted_waits_s(replay(mixed, settings), "one")
+        == predicted_waits_s(replay(one, settings), "one")
+        == [None, 10.0, 10.0]
+    )
+    assert predicted_waits_s(replay(mixed, settings), "other") == [None, 500.0, 500.0]
 
 
 def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) -> Outcome:

@@ -42,9 +42,9 @@ def outcome(job: str, method: str, predicted: float, wait: float, at: float = 0.
 def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = None) -> Breakdowns:
     """Score jobs given by name, wait (s) and estimate of each method."""
     found = Breakdowns(0.0, SETTINGS)
-    for name, wait, said in jobs:
+    for name, wait, predictions in jobs:
         job = Job(name, 0, 0.0, queue=queue)
-        for method, predicted in said.items():
+        for method, predicted in predictions.items():
             found.add(outcome(name, method, predicted, wait, bounds={"0.9": wait} if method == "blend" else None), job)
     return found
 
@@ -91,8 +91,8 @@ def test_external_estimate_is_compared_on_same_jobs() -> None:
     assert found.rivals == ["slurm"]
     assert (found.found["slurm"].every.jobs, found.found["slurm"].every.error_s) == (1, 300.0)
     assert found.found["blend"].beside["slurm"].error_s == 50.0
-    said = " ".join(verdict(found.found, "blend", found.rivals))
-    assert "slurm had an estimate of its own for 1 of the jobs: it erred by 5m on average, blend on the same" in said
+    text = " ".join(verdict(found.found, "blend", found.rivals))
+    assert "slurm had an estimate of its own for 1 of the jobs: it erred by 5m on average, blend on the same" in text
 
 
 @pytest.mark.parametrize(
@@ -105,16 +105,16 @@ def test_external_estimate_is_compared_on_same_jobs() -> None:
 )
 def test_verdict_reports_gains_and_losses(ours: float, words: str) -> None:
     found = broken_down(*((str(n), 600.0, {"blend": ours, "zero": 0.0, "median": 9e9}) for n in range(40)))
-    said = verdict(found.found, "blend")
-    assert words in " ".join(said)
+    sentences = verdict(found.found, "blend")
+    assert words in " ".join(sentences)
     assert any(
-        "Always zero has the smaller error for jobs that waited: 10 to 60 min (40 jobs" in one for one in said
+        "Always zero has the smaller error for jobs that waited: 10 to 60 min (40 jobs" in one for one in sentences
     ) == (ours == 1800.0)
-    assert any("100 % of the jobs started within its bound for 90 %: more than promised" in one for one in said)
+    assert any("100 % of the jobs started within its bound for 90 %: more than promised" in one for one in sentences)
 
 
 @pytest.mark.parametrize(
-    ("ours", "bound", "said"),
+    ("ours", "bound", "expected"),
     [
         (156.0, 900.0, "26 % smaller error than the best simple rule (always zero); bounds hold: worth it."),
         (156.0, 100.0, "26 % smaller error than the best simple rule (always zero); bounds hold for 0 %, not 90 %: "),
@@ -122,12 +122,12 @@ def test_verdict_reports_gains_and_losses(ours: float, words: str) -> None:
         (0.0, 900.0, "The same error as the best simple rule (always zero); bounds hold: no gain."),
     ],
 )
-def test_headline_states_gain_bounds_and_judgement(ours: float, bound: float, said: str) -> None:
+def test_headline_states_gain_bounds_and_judgement(ours: float, bound: float, expected: str) -> None:
     found = Breakdowns(0.0, SETTINGS)
     for number in range(40):
         for method, wait_s in (("blend", ours), ("zero", 0.0)):
             found.add(outcome(str(number), method, wait_s, 600.0, bounds={"0.9": bound}), Job(str(number), 0, 0.0))
-    assert headline(found.found, "blend").startswith(said)
+    assert headline(found.found, "blend").startswith(expected)
 
 
 def test_headline_of_few_jobs_reports_too_few_jobs() -> None:
@@ -137,9 +137,9 @@ def test_headline_of_few_jobs_reports_too_few_jobs() -> None:
 
 def test_report_page_of_sample_reports_sampling(log: EventLog) -> None:
     found = broken_down(*((str(n), 600.0, {"blend": 500.0, "zero": 0.0}) for n in range(40)))
-    told = ReportData(log, Report(), found.found, "blend", [])
-    assert "Every job of the log was predicted" in page_of(told)
-    sample = msgspec.structs.replace(told, sample="a fast replay: one job in 4 is predicted")
+    data = ReportData(log, Report(), found.found, "blend", [])
+    assert "Every job of the log was predicted" in page_of(data)
+    sample = msgspec.structs.replace(data, sample="a fast replay: one job in 4 is predicted")
     page = page_of(sample)
     assert "Every job" not in page and "Not every job was predicted: this is a fast replay: one job in 4" in page
     assert page.index('class="headline"') < page.index("<section>")
@@ -213,9 +213,9 @@ def test_report_page_is_self_contained_and_escapes_names(log: EventLog) -> None:
             jobs[event.job] = Job.of(event)
         elif isinstance(event, Start):
             wait, job = event.time, jobs[event.job]
-            for method, said in {"blend": wait / 2, "zero": 0.0, "median": 60.0, HOSTILE: 1.0}.items():
+            for method, predicted_s in {"blend": wait / 2, "zero": 0.0, "median": 60.0, HOSTILE: 1.0}.items():
                 bounds = {"0.9": wait} if method == "blend" else None
-                found.add(outcome(event.job, method, said, wait, bounds=bounds), job)
+                found.add(outcome(event.job, method, predicted_s, wait, bounds=bounds), job)
     report = Report()
     report.skip(SkippedPart(HOSTILE, 1, None, HOSTILE, HOSTILE))
     page = page_of(ReportData(log, report, found.found, "blend", found.rivals, waiting()))

@@ -88,9 +88,9 @@ def test_plan_keeps_row_range_and_given_cpus(tmp_path: Path) -> None:
 def test_plan_with_invalid_option_raises_user_error(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     trace = trace_of(tmp_path, swf_line(1, 0, 0, 60), swf_line(2, 0, 0, 60))
     options: dict[str, Any] = {"schedulers": "easy", "runtimes": "actual"} | change
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error_info:
         simulate.plan_of(trace, **options)
-    assert message in str(told.value)
+    assert message in str(error_info.value)
 
 
 def test_plan_without_machine_size_raises_user_error(tmp_path: Path) -> None:

@@ -53,12 +53,12 @@ def test_workload_has_events_of_started_jobs(tmp_path: Path) -> None:
     ended = [(int(place), bool(np.isnan(at))) for place, at in zip(work.place, work.elapsed_s, strict=True)]
     assert ended == [(0, False), (1, False), (1, True), (2, False), (0, True), (3, False), (3, True), (2, True)]
     running = workload_of(trace, 5, running=True)
-    asked = [
+    queries = [
         WorkloadStep(int(place), float(at))
         for place, at in zip(running.place, running.elapsed_s, strict=True)
         if not np.isnan(at)
     ]
-    assert asked == [(0, 0.0), (1, 0.0), (0, 50.0), (2, 0.0), (0, 60.0), (3, 0.0), (2, 125.0)]
+    assert queries == [(0, 0.0), (1, 0.0), (0, 50.0), (2, 0.0), (0, 60.0), (3, 0.0), (2, 125.0)]
     with pytest.raises(UserError, match="no job started among the first 1"):
         workload_of(msgspec.structs.replace(trace, jobs=trace.jobs[1:2]), 1)
 
@@ -85,8 +85,8 @@ def test_template_search_result_beats_former_templates(trace: Trace, kind: str) 
     assert result.best.best_s == min(step.best_s for step in result.steps) < result.before_s
     assert [step.number for step in result.steps] == list(range(1, len(result.steps) + 1))
     work = workload_of(trace, 200)
-    told = [work.estimates(RunTemplate.parse(text)) for text in result.best.best]
-    assert work.error_s(told, "weighted") == result.best.best_s
+    estimates = [work.estimates(RunTemplate.parse(text)) for text in result.best.best]
+    assert work.error_s(estimates, "weighted") == result.best.best_s
 
 
 def test_template_search_of_running_jobs_varies_elapsed_time(trace: Trace) -> None:
@@ -94,8 +94,8 @@ def test_template_search_of_running_jobs_varies_elapsed_time(trace: Trace) -> No
     assert all("elapsed/64" in text for text in plain.best.best)
     assert any("elapsed/64" not in text for step in running.steps for text in step.best)
     work = workload_of(trace, 200, running=True)
-    told = [work.estimates(RunTemplate.parse(text)) for text in running.best.best]
-    assert work.error_s(told, "weighted") == running.best.best_s
+    estimates = [work.estimates(RunTemplate.parse(text)) for text in running.best.best]
+    assert work.error_s(estimates, "weighted") == running.best.best_s
 
 
 def test_template_search_is_independent_of_worker_number(trace: Trace) -> None:

@@ -108,15 +108,15 @@ def test_tune_command_prints_tables_and_saves_profile(trace: Trace, capsys: Capt
     Path("queuecast.toml").write_text("[engine]\nhistory = 120\n")
     arguments = ["tune", "made.swf", "--rows", "120", "180", "--every", "2", "--save", "made.toml"]
     assert main(arguments) == 0
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     _, found = tuned(trace)
-    lines = [line.split() for line in said.out.splitlines()]
+    lines = [line.split() for line in output.out.splitlines()]
     assert f"{aae_s(found.statistics['qespera']):.2f}" in lines[2]
     assert lines[2][-3:] == ["31", "of", "61"]
     rows = [line for line in lines if line and line[-1] == "*"]
     assert len(rows) == sum(row.chosen for row in found.rows)
     assert lines[-1][-2:] == [f"{aae_s(found.together):.2f}", f"{found.together.measures()['PPE']:.3f}"]
-    assert "only 31 jobs were predicted" in said.err
+    assert "only 31 jobs were predicted" in output.err
     assert Path("made.toml").read_text() == tune.profile(found.profile)
     assert main(["--config", "made.toml", "replay", "made.swf", "--rows", "200", "240"]) == 0
     assert found.profile.method in capsys.readouterr().out
@@ -127,12 +127,12 @@ def test_tune_command_prints_json_result(trace: Trace, capsys: Capture) -> None:
     Path("in-force.toml").write_text('[engine]\nmethod = "qespera"\nhistory = 120\n')
     arguments = ["tune", "made.swf", "--rows", *map(str, ROWS), "--every", "2", "--json"]
     assert main(["--config", "in-force.toml", *arguments]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["method"] == "qespera"
-    assert told["settings"] == tomllib.loads(tune.profile(found.profile))
-    assert told["errors"] == tune.errors(found)
-    assert told["errors"]["found_s"] == aae_s(found.together)
-    assert [one["value"] for one in told["errors"]["tried"]] == [row.value for row in found.rows]
+    result = json.loads(capsys.readouterr().out)
+    assert result["method"] == "qespera"
+    assert result["settings"] == tomllib.loads(tune.profile(found.profile))
+    assert result["errors"] == tune.errors(found)
+    assert result["errors"]["found_s"] == aae_s(found.together)
+    assert [one["value"] for one in result["errors"]["tried"]] == [row.value for row in found.rows]
 
 
 @pytest.mark.parametrize(

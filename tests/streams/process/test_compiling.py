@@ -128,19 +128,19 @@ def test_progress_line_has_remaining_time() -> None:
 
 
 def test_compilation_warning_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     def compiled() -> None:
         assert njit(lambda number: number + 1)(1) == 2
 
-    with compilation_warning(said.append):
+    with compilation_warning(messages.append):
         compiled()
-        assert not said
+        assert not messages
         monkeypatch.setattr(compiling, "MIN_WARNED_S", 0.0)
         compiled()
         compiled()
-    assert said == [compiling.COMPILES]
-    with compilation_warning(said.append):
+    assert messages == [compiling.COMPILES]
+    with compilation_warning(messages.append):
         pass
     compiled()
-    assert len(said) == 1
+    assert len(messages) == 1

@@ -106,7 +106,9 @@ class Times:
         self.now = 1000.0
         self.filter = RateLimitFilter(lambda: self.now)
 
-    def says(self, message: str, *arguments: Any, name: str = "aiokafka.client", level: int = logging.ERROR) -> str:
+    def output_of(
+        self, message: str, *arguments: Any, name: str = "aiokafka.client", level: int = logging.ERROR
+    ) -> str:
         """Return the text of a record, or an empty string if it is filtered."""
         record = logging.LogRecord(name, level, "", 0, message, arguments, None)
         return record.getMessage() if self.filter.filter(record) else ""
@@ -116,32 +118,35 @@ AWAY = ConnectionRefusedError(111, "refused")
 
 
 def test_lost_broker_log_lines_are_rate_limited() -> None:
-    times, told = Times(), []
+    times, lines = Times(), []
     for _ in range(600):
-        for said in (times.says("Unable connect: %s", AWAY), times.says("Failed fetch: %s", NodeNotReadyError(1))):
-            told += [(times.now - 1000.0, said)] if said else []
+        for line in (
+            times.output_of("Unable connect: %s", AWAY),
+            times.output_of("Failed fetch: %s", NodeNotReadyError(1)),
+        ):
+            lines += [(times.now - 1000.0, line)] if line else []
         times.now += 0.1
-    assert [round(at) for at, _ in told] == [0, 3, 9, 21, 51]
-    assert told[0][1] == f"Unable connect: {AWAY}"
-    assert told[1][1] == f"Unable connect: {AWAY} (and 59 like it)"
+    assert [round(at) for at, _ in lines] == [0, 3, 9, 21, 51]
+    assert lines[0][1] == f"Unable connect: {AWAY}"
+    assert lines[1][1] == f"Unable connect: {AWAY} (and 59 like it)"
     assert PAUSES_S == (3.0, 6.0, 12.0, 30.0)
 
 
 def test_rate_limit_after_calm_logs_next_error_immediately() -> None:
     times = Times()
-    assert times.says("Unable to update metadata from %s", [1])
-    assert not times.says("Unable to update metadata from %s", [1])
+    assert times.output_of("Unable to update metadata from %s", [1])
+    assert not times.output_of("Unable to update metadata from %s", [1])
     times.now += CALM_S + 0.1
-    assert times.says("Unable to update metadata from %s", [1]).endswith("(and 1 like it)")
+    assert times.output_of("Unable to update metadata from %s", [1]).endswith("(and 1 like it)")
 
 
 def test_rate_limit_keeps_all_other_messages() -> None:
     times = Times()
-    times.says("Unable connect: %s", AWAY)
+    times.output_of("Unable connect: %s", AWAY)
     for _ in range(3):
-        assert times.says("Discovered coordinator %s", 1, level=logging.INFO)
-        assert times.says("Heartbeat failed: %s", GroupAuthorizationFailedError("g"))
-        assert times.says(
+        assert times.output_of("Discovered coordinator %s", 1, level=logging.INFO)
+        assert times.output_of("Heartbeat failed: %s", GroupAuthorizationFailedError("g"))
+        assert times.output_of(
             "redis: writing failed (%s)", AWAY, name="streams.worker.checkpoint.owned_table", level=logging.WARNING
         )
 

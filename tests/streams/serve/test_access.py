@@ -307,8 +307,8 @@ class TestLog:
         status(client, "/v1/users/bob/jobs", None)
         status(client, "/healthz", None)
         names = ("client", "path", "user", "status")
-        told = [tuple(getattr(record, name, None) for name in names) for record in caplog.records]
-        assert told == [
+        entries = [tuple(getattr(record, name, None) for name in names) for record in caplog.records]
+        assert entries == [
             ("ada", f"/v1/users/{USER}/jobs", USER, 200),
             ("ada", "/v1/users/bob/jobs", "bob", 403),
             ("meta", "/v1/rank", "bob", 200),

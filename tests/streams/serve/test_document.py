@@ -15,13 +15,13 @@ def served() -> Any:
     return app_of(FakeClient(engines()), token=TOKEN)
 
 
-async def first_asked(scope: Any, receive: Any, send: Any) -> None:
+async def served_app(scope: Any, receive: Any, send: Any) -> None:
     """Serve the app; create its engines at the first request, not during test collection."""
     await served()(scope, receive, send)
 
 
 schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeClient(), token=TOKEN))
-schema.app = first_asked
+schema.app = served_app
 ask_readable_constraints(schema)
 schema.config.generation.with_security_parameters = False  # each generated request already has the token
 
@@ -58,5 +58,5 @@ def test_openapi_document_lists_paths_and_requires_token() -> None:
         for name in ("WaitAnswer", "SiteAnswer", "JobsAnswer", "JobAnswer")
     }
     assert types == {"WaitAnswer": "wait", "SiteAnswer": "site", "JobsAnswer": "jobs", "JobAnswer": "job"}
-    asked = {path: bool(operation["get"].get("security")) for path, operation in paths.items()}
-    assert asked == {path: path.startswith("/v1/") for path in paths}
+    requires_token = {path: bool(operation["get"].get("security")) for path, operation in paths.items()}
+    assert requires_token == {path: path.startswith("/v1/") for path in paths}

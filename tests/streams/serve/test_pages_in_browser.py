@@ -95,9 +95,9 @@ def test_job_list_shows_shared_reason_one_time(browser: Browser, client: Alterin
     browser.open(f"{url}jobs?user={USER}")
     browser.until(lambda: browser.all(".jobs tr.about"))
     for table in (f"#job-list .site-jobs:nth-child({place})" for place in (1, 2)):
-        [said] = browser.texts(f"{table} tr.about")
+        [message] = browser.texts(f"{table} tr.about")
         jobs = len(browser.all(f"{table} tbody tr:not(.about)"))
-        assert said == ("The machine is full." if jobs == 1 else f"These {jobs} jobs: The machine is full.")
+        assert message == ("The machine is full." if jobs == 1 else f"These {jobs} jobs: The machine is full.")
 
 
 def test_mistyped_site_page_suggests_similar_site(browser: Browser, client: AlteringClient, url: str) -> None:
@@ -105,8 +105,8 @@ def test_mistyped_site_page_suggests_similar_site(browser: Browser, client: Alte
     for page in ("site?name=aldr", "job?site=aldr&name=1"):
         browser.open(f"{url}{page}")
         browser.until(lambda: browser.all("#site-now a, #job-now a"))
-        said = browser.text("main .said")
-        assert said == "There is no site with this name."
+        message = browser.text("main .said")
+        assert message == "There is no site with this name."
         choices = ["Did you mean alder?", "Sites: alder, birch.", "All sites and their queues"]
         assert browser.texts("#site-now p, #job-now p") == choices
         assert browser.barriers() == []

@@ -31,13 +31,13 @@ def client() -> Iterator[Client]:
         yield found
 
 
-def told(client: Client, path: str, status: int = 200) -> Any:
+def get(client: Client, path: str, status: int = 200) -> Any:
     answer = client.get(path)
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
-def told_by(site: Engine) -> Any:
+def reported_accuracy(site: Engine) -> Any:
     """Return the accuracy of a site's answers, as reported by its engine."""
     found = answer(SiteQuestion(id="1", site=site.site), site, site.time)
     assert isinstance(found, SiteAnswer)
@@ -48,7 +48,7 @@ class TestAnswers:
     def test_sites_returns_state_and_settings(self) -> None:
         sites = {"birch": SiteSettings(speed=2.0, max_cpus=64, max_walltime=3600.0)}
         with TestClient(app_of(FakeClient(engines()), sites=sites)) as client:
-            alder, birch = told(client, "/v1/sites")["sites"]
+            alder, birch = get(client, "/v1/sites")["sites"]
         assert (alder["site"], alder["cpus"], alder["speed"], alder["max_cpus"]) == ("alder", 64, 1.0, None)
         assert (birch["site"], birch["cpus"], birch["speed"]) == ("birch", 128, 2.0)
         assert (birch["max_cpus"], birch["max_walltime"]) == (64, 3600.0)
@@ -56,42 +56,42 @@ class TestAnswers:
         assert alder["updated_at"] > alder["made_at"] > 0
 
     def test_site_returns_worker_state(self, client: Client) -> None:
-        site = told(client, "/v1/sites/alder")
+        site = get(client, "/v1/sites/alder")
         assert (site["type"], site["site"], site["cpus"], site["method"]) == ("site", "alder", 64, DEFAULT)
         assert site["weeks"]
         assert site["queued"]
 
     def test_job_returns_expected_start(self, client: Client) -> None:
-        job = told(client, "/v1/sites/alder")["queued"][0]
-        found = told(client, f"/v1/sites/alder/jobs/{job['job']}")
+        job = get(client, "/v1/sites/alder")["queued"][0]
+        found = get(client, f"/v1/sites/alder/jobs/{job['job']}")
         assert (found["type"], found["job"], found["live"]["job"]) == ("job", job["job"], job["job"])
         assert found["text"].startswith("starts ") and found["expected_start"] >= found["made_at"]
-        assert told(client, "/v1/sites/alder/jobs/gone", 404)["detail"].startswith("alder: no such job")
-        described = told(client, f"/v1/sites/alder/jobs/gone?{JOB}")
-        waits = told(client, f"/v1/sites/alder/wait?{JOB}")
+        assert get(client, "/v1/sites/alder/jobs/gone", 404)["detail"].startswith("alder: no such job")
+        described = get(client, f"/v1/sites/alder/jobs/gone?{JOB}")
+        waits = get(client, f"/v1/sites/alder/wait?{JOB}")
         assert described["text"].startswith("starts ")
         assert (described["live"], described["expected_start"]) == (None, waits["predicted_start"])
-        told(client, "/v1/sites/nowhere/jobs/1", 404)
+        get(client, "/v1/sites/nowhere/jobs/1", 404)
 
     def test_name_with_encoded_slash_is_resolved(self) -> None:
         name = "ro ss/ä"
         with TestClient(app_of(FakeClient([engine(name, 1)]))) as client:
-            assert [site["site"] for site in told(client, "/v1/sites")["sites"]] == [name]
+            assert [site["site"] for site in get(client, "/v1/sites")["sites"]] == [name]
             for path in ("", "/outcomes", "/estimates", f"/wait?{JOB}", f"/jobs/a%2Fb?{JOB}"):
-                assert told(client, f"/v1/sites/ro%20ss%2F%C3%A4{path}")["site"] == name
-            assert told(client, "/v1/sites/ro%20ss%2f%C3%A4")["site"] == name
-            assert told(client, "/v1/users/a%2Fb/jobs")["user"] == "a/b"
-            told(client, "/v1/sites/ro%2Fss", 404)
-            assert told(client, "/v1/sites/ro/ss", 404)
+                assert get(client, f"/v1/sites/ro%20ss%2F%C3%A4{path}")["site"] == name
+            assert get(client, "/v1/sites/ro%20ss%2f%C3%A4")["site"] == name
+            assert get(client, "/v1/users/a%2Fb/jobs")["user"] == "a/b"
+            get(client, "/v1/sites/ro%2Fss", 404)
+            assert get(client, "/v1/sites/ro/ss", 404)
 
     def test_trends_return_hours_and_days(self, client: Client) -> None:
-        past = told(client, "/v1/sites/alder/trends")
+        past = get(client, "/v1/sites/alder/trends")
         assert past["hours"][-1]["running_jobs"] > 0 and past["days"][0]["jobs"] > 0
-        assert "trends" not in told(client, "/v1/sites/alder")
+        assert "trends" not in get(client, "/v1/sites/alder")
 
     def test_status_returns_sites_and_unanswered_sites(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
-            status = told(client, "/v1/status")
+            status = get(client, "/v1/status")
         [alder] = status["sites"]
         assert (alder["site"], alder["stale"], alder["lag_messages"]) == ("alder", None, 0)
         assert alder["recent"]["jobs"] > 0 and alder["live"]["running_jobs"] > 0
@@ -99,7 +99,7 @@ class TestAnswers:
 
     def test_accuracy_returns_sites_and_unanswered_sites(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
-            accuracy = told(client, "/v1/accuracy")
+            accuracy = get(client, "/v1/accuracy")
         [alder] = accuracy["sites"]
         assert (alder["site"], accuracy["unanswered"]) == ("alder", ["birch"])
         assert alder["recent"]["jobs"] > 0 and [age["age_s"] for age in alder["while_waiting"]][:1] == [600.0]
@@ -110,69 +110,69 @@ class TestAnswers:
         with TestClient(app_of(questions)) as client:
 
             def silent() -> list[bool]:
-                return [site["silent_since"] is not None for site in told(client, "/v1/sites")["sites"]]
+                return [site["silent_since"] is not None for site in get(client, "/v1/sites")["sites"]]
 
             assert silent() == [False, False]  # not queried yet
-            told(client, "/v1/sites/nowhere", 404)
-            told(client, "/v1/sites/birch", 504)
-            since = told(client, "/v1/sites")["sites"][1]["silent_since"]
+            get(client, "/v1/sites/nowhere", 404)
+            get(client, "/v1/sites/birch", 504)
+            since = get(client, "/v1/sites")["sites"][1]["silent_since"]
             assert since == NOW
-            told(client, "/v1/sites/birch", 504)
-            assert told(client, "/v1/sites")["sites"][1]["silent_since"] == since
+            get(client, "/v1/sites/birch", 504)
+            assert get(client, "/v1/sites")["sites"][1]["silent_since"] == since
             questions.silent.clear()
-            told(client, "/v1/sites/birch")
+            get(client, "/v1/sites/birch")
             assert silent() == [False, False]
 
     def test_new_estimate_ends_worker_silence(self) -> None:
         questions = FakeClient(engines(), silent=["birch"])
         with TestClient(app_of(questions)) as client:
-            told(client, "/v1/sites/birch", 504)
+            get(client, "/v1/sites/birch", 504)
             latest = questions.cache.estimates("birch").latest
             shape = Shape(latest.cpus, latest.walltime, latest.queue)
             questions.cache.put_estimate(key("birch", shape), msgspec.json.encode(latest), 1, NOW + 1)
-            assert told(client, "/v1/sites")["sites"][1]["silent_since"] is None
+            assert get(client, "/v1/sites")["sites"][1]["silent_since"] is None
 
     def test_estimates_returns_cached_estimates_of_site(self, client: Client) -> None:
-        found = told(client, "/v1/sites/alder/estimates")
+        found = get(client, "/v1/sites/alder/estimates")
         assert found["site"] == "alder"
         assert {estimate["cpus"] for estimate in found["estimates"]} == {1, 2, 4, 8, 16, 32, 64}
 
     @pytest.mark.parametrize(("query", "count"), [("", 50), ("?limit=2", 2)])
     def test_outcomes_returns_latest_jobs_up_to_limit(self, client: Client, query: str, count: int) -> None:
-        found = told(client, f"/v1/sites/alder/outcomes{query}")["outcomes"]
+        found = get(client, f"/v1/sites/alder/outcomes{query}")["outcomes"]
         assert [outcome["job"] for outcome in found] == [str(59 - back) for back in range(count)]
 
     def test_wait_parameters_describe_job(self) -> None:
         questions = FakeClient(engines())
         with TestClient(app_of(questions)) as client:
             query = "cpus=8&walltime=1-00:00:00&queue=&user=ada&nodes=2&gpus=1&memory=4096&executable=%2Fbin%2Ftrue"
-            found = told(client, f"/v1/sites/alder/wait?{query}")
+            found = get(client, f"/v1/sites/alder/wait?{query}")
         assert (found["type"], found["site"]) == ("wait", "alder")
-        (asked,) = questions.requests
-        said = {"cpus": 8, "walltime": 86_400.0, "user": "ada", "nodes": 2, "gpus": 1, "memory": 4096}
-        assert {name: getattr(asked, name) for name in said} == said
-        assert (asked.queue, asked.group, asked.executable) == (None, None, "/bin/true")  # type: ignore[union-attr]
+        (question,) = questions.requests
+        fields = {"cpus": 8, "walltime": 86_400.0, "user": "ada", "nodes": 2, "gpus": 1, "memory": 4096}
+        assert {name: getattr(question, name) for name in fields} == fields
+        assert (question.queue, question.group, question.executable) == (None, None, "/bin/true")  # type: ignore[union-attr]
 
     def test_gpu_partition_and_memory_parameters_describe_job(self) -> None:
         questions = FakeClient(engines())
         with TestClient(app_of(questions)) as client:
             query = "gpus=4&gpu_type=a100&partition=gpu,old&memory=64G&qos=high&tasks=2&exclusive=true&reservation=r"
             query += "&constraint=ib%26(a100|h100)"
-            told(client, f"/v1/sites/alder/wait?{query}")
-            assert told(client, f"/v1/rank?{query}")["job"]["memory"] == 64 << 30
-        asked = questions.requests[0]
-        said = {"gpus": 4, "gpu_types": {"a100": 4}, "partitions": ["gpu", "old"], "queue": "gpu", "memory": 64 << 30}
-        said |= {"qos": "high", "tasks": 2, "exclusive": True, "reservation": "r"}
-        said |= {"node_features": [["a100", "ib"], ["h100", "ib"]]}
-        assert {name: getattr(asked, name) for name in said} == said
+            get(client, f"/v1/sites/alder/wait?{query}")
+            assert get(client, f"/v1/rank?{query}")["job"]["memory"] == 64 << 30
+        question = questions.requests[0]
+        fields = {"gpus": 4, "gpu_types": {"a100": 4}, "partitions": ["gpu", "old"], "queue": "gpu", "memory": 64 << 30}
+        fields |= {"qos": "high", "tasks": 2, "exclusive": True, "reservation": "r"}
+        fields |= {"node_features": [["a100", "ib"], ["h100", "ib"]]}
+        assert {name: getattr(question, name) for name in fields} == fields
 
     def test_rank_returns_ranking_and_excluded_sites(self, client: Client) -> None:
-        found = told(client, f"/v1/rank?{JOB}&site=alder&site=birch&site=elm&run=30m")
+        found = get(client, f"/v1/rank?{JOB}&site=alder&site=birch&site=elm&run=30m")
         assert found["job"]["walltime"] == 3600.0
         assert found["reference_run_s"] == 1800.0
         assert {one["site"] for one in found["ranking"]} == {"alder", "birch"}
         assert [out["site"] for out in found["left_out"]] == ["elm"]
-        assert [one["site"] for one in told(client, "/v1/rank?cpus=100")["ranking"]] == ["birch"]
+        assert [one["site"] for one in get(client, "/v1/rank?cpus=100")["ranking"]] == ["birch"]
         for one in found["ranking"]:
             assert (
                 one["recent"]["method"] == DEFAULT and one["recent"]["jobs"] > 0 and one["recent"]["mean_error_s"] > 0
@@ -180,14 +180,14 @@ class TestAnswers:
 
     def test_user_jobs_and_status_list_silent_sites(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
-            jobs = told(client, f"/v1/users/{USER}/jobs")
-            status = told(client, "/v1/status")
-            nobody = told(client, "/v1/users/nobody/jobs")
+            jobs = get(client, f"/v1/users/{USER}/jobs")
+            status = get(client, "/v1/status")
+            unknown_user = get(client, "/v1/users/nobody/jobs")
         assert [site["site"] for site in jobs["sites"]] == ["alder"]
         assert jobs["sites"][0]["jobs"]
-        assert status["sites"][0]["answers"] == told_by(engine("alder", 1))
-        assert jobs["unanswered"] == status["unanswered"] == nobody["unanswered"] == ["birch"]
-        assert (jobs["user"], nobody["sites"]) == (USER, [])
+        assert status["sites"][0]["answers"] == reported_accuracy(engine("alder", 1))
+        assert jobs["unanswered"] == status["unanswered"] == unknown_user["unanswered"] == ["birch"]
+        assert (jobs["user"], unknown_user["sites"]) == (USER, [])
 
 
 class TestRefusals:
@@ -219,23 +219,23 @@ class TestRefusals:
         ],
     )
     def test_invalid_parameter_returns_400_with_detail(self, client: Client, path: str, detail: str) -> None:
-        found = told(client, f"/v1/{path}", 400)
+        found = get(client, f"/v1/{path}", 400)
         assert found["status_code"] == 400
         assert found["detail"].startswith(detail)
 
     def test_overlong_query_returns_400(self, client: Client) -> None:
-        assert told(client, f"/v1/rank?user={'u' * 60_000}", 400)["detail"].startswith("user: ")
+        assert get(client, f"/v1/rank?user={'u' * 60_000}", 400)["detail"].startswith("user: ")
 
     @pytest.mark.parametrize(
         "path", ["sites/elm", "sites/elm/estimates", "sites/elm/outcomes", f"sites/elm/wait?{JOB}"]
     )
     def test_unknown_site_returns_404(self, client: Client, path: str) -> None:
-        assert told(client, f"/v1/{path}", 404)["status_code"] == 404
+        assert get(client, f"/v1/{path}", 404)["status_code"] == 404
 
     @pytest.mark.parametrize("path", ["sites/alder", f"sites/alder/wait?{JOB}"])
     def test_silent_worker_returns_504(self, path: str) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["alder"]))) as client:
-            assert "no worker answers" in told(client, f"/v1/{path}", 504)["detail"]
+            assert "no worker answers" in get(client, f"/v1/{path}", 504)["detail"]
 
     def test_unready_service_returns_503(self) -> None:
         questions = FakeClient(engines())
@@ -256,7 +256,7 @@ class TestRefusals:
 
         with TestClient(app_of(Crowded(engines()))) as client:
             for path in ("sites/alder", "rank", "status"):
-                problem = told(client, f"/v1/{path}", 503)
+                problem = get(client, f"/v1/{path}", 503)
                 assert "queries are open" in problem["detail"] and problem["reason"] == "busy"
 
     @pytest.mark.parametrize(("reason", "status"), [("busy", 503), ("quota", 429)])
@@ -270,7 +270,7 @@ class TestRefusals:
             assert (answer.status_code, answer.headers["retry-after"]) == (status, "2")
             assert answer.json().get("reason") == ("busy" if status == 503 else None)
             assert "too many questions wait" in answer.json()["detail"]
-            ranked = told(client, f"/v1/rank?{JOB}")["ranking"]
+            ranked = get(client, f"/v1/rank?{JOB}")["ranking"]
             assert {one["source"] for one in ranked} == {"grid"}
 
     def test_question_contains_client_but_no_address(self) -> None:
@@ -295,7 +295,7 @@ class TestRefusals:
                 raise ZeroDivisionError("of secrets")
 
         with TestClient(app_of(Broken(engines())), raise_server_exceptions=False) as client:
-            assert "secrets" not in told(client, "/v1/sites/alder", 500)["detail"]
+            assert "secrets" not in get(client, "/v1/sites/alder", 500)["detail"]
         assert "of secrets" in caplog.text
 
     def test_other_method_returns_405_and_other_path_404(self, client: Client) -> None:
@@ -365,6 +365,6 @@ class TestMiddleware:
 
 
 def test_preferred_site_is_a_parameter_of_the_ranking(client: Client) -> None:
-    last = told(client, f"/v1/rank?{JOB}")["ranking"][-1]["site"]
-    assert told(client, f"/v1/rank?{JOB}&prefer={last}&unless_sooner=10d")["ranking"][0]["site"] == last
-    assert "requires prefer" in told(client, f"/v1/rank?{JOB}&unless_sooner=10d", 400)["detail"]
+    last = get(client, f"/v1/rank?{JOB}")["ranking"][-1]["site"]
+    assert get(client, f"/v1/rank?{JOB}&prefer={last}&unless_sooner=10d")["ranking"][0]["site"] == last
+    assert "requires prefer" in get(client, f"/v1/rank?{JOB}&unless_sooner=10d", 400)["detail"]

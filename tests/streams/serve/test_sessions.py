@@ -141,14 +141,14 @@ def test_bearer_token_login_creates_session(client: Client) -> None:
 
 @pytest.mark.parametrize(("trusted", "expected"), [(["10.0.0.0/8", "192.0.2.7"], 200), (["192.0.2.8"], 401)])
 def test_user_header_of_trusted_proxy_authenticates(trusted: list[str], expected: int) -> None:
-    async def asked() -> list[int]:
+    async def statuses() -> list[int]:
         transport = httpx.ASGITransport(inner.app, client=("192.0.2.7", 4711))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             paths = ((f"/v1/users/{USER}/jobs", {"X-Remote-User": USER}), ("/v1/sites", {}))
             return [(await client.get(path, headers=headers)).status_code for path, headers in paths]
 
     with client_of(user_header="X-Remote-User", user_header_from=tuple(trusted)) as inner:
-        assert asyncio.run(asked()) == [expected, 401]
+        assert asyncio.run(statuses()) == [expected, 401]
         assert inner.get("/v1/sites", headers={"X-Remote-User": USER}).status_code == 401
 
 

@@ -49,7 +49,7 @@ def client() -> Iterator[TestClient[Any]]:
         yield found
 
 
-def told(client: TestClient[Any], path: str, name: str) -> tuple[int, str]:
+def get(client: TestClient[Any], path: str, name: str) -> tuple[int, str]:
     found = client.get(path, headers={"authorization": f"Bearer {TOKENS[name].token}"})
     return found.status_code, found.text
 
@@ -79,17 +79,17 @@ def ids_in(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(("name", "seen"), [("ada", {*OWN}), ("meta", set[str]())])
 def test_api_paths_hide_jobs_of_other_users(client: TestClient[Any], name: str, seen: set[str]) -> None:
-    found, asked = set[str](), list(paths(client))
-    assert len(asked) >= 16
-    for path in asked:
+    found, all_paths = set[str](), list(paths(client))
+    assert len(all_paths) >= 16
+    for path in all_paths:
         for query in ("", f"?{JOB}"):
-            _, text = told(client, f"{path}{query}", name)
+            _, text = get(client, f"{path}{query}", name)
             found |= {*ids_in(json.loads(text))}
             mentioned = [job for job in OTHERS if job in text and job not in path]
             assert not mentioned, (path, mentioned)
             assert '"bob"' not in text or "/bob" in path, path
     assert found == seen
-    everything = [{*ids_in(json.loads(told(client, path, "admin")[1]))} for path in asked]
+    everything = [{*ids_in(json.loads(get(client, path, "admin")[1]))} for path in all_paths]
     assert {*OWN, *OTHERS} <= set().union(*everything)
 
 
@@ -99,11 +99,11 @@ def test_api_paths_hide_jobs_of_other_users(client: TestClient[Any], name: str, 
     + [("ada", job, 404) for job in OTHERS],
 )
 def test_job_of_other_user_returns_404(client: TestClient[Any], name: str, job: str, expected: int) -> None:
-    status, text = told(client, f"/v1/sites/alder/jobs/{job}", name)
+    status, text = get(client, f"/v1/sites/alder/jobs/{job}", name)
     assert status == expected
     if status == 404:
-        assert text == told(client, "/v1/sites/alder/jobs/gone", name)[1]
-        described, missing = (told(client, f"/v1/sites/alder/jobs/{one}?{JOB}", name) for one in (job, "gone"))
+        assert text == get(client, "/v1/sites/alder/jobs/gone", name)[1]
+        described, missing = (get(client, f"/v1/sites/alder/jobs/{one}?{JOB}", name) for one in (job, "gone"))
         assert (described[0], *map(_unnamed, (described[1], missing[1]))) == (200, *[_unnamed(missing[1])] * 2)
 
 
@@ -114,11 +114,11 @@ def _unnamed(text: str) -> dict[str, Any]:
 
 def test_own_jobs_are_listed(client: TestClient[Any]) -> None:
     def queued(name: str) -> list[str]:
-        return [job["job"] for job in json.loads(told(client, "/v1/sites/alder", name)[1])["queued"]]
+        return [job["job"] for job in json.loads(get(client, "/v1/sites/alder", name)[1])["queued"]]
 
     assert (queued("ada"), queued("meta")) == (["own-2"], [])
     assert queued("admin") == ["other-2", "own-2", "nobodys-1"]
-    [site] = json.loads(told(client, "/v1/users/ada/jobs", "ada")[1])["sites"]
+    [site] = json.loads(get(client, "/v1/users/ada/jobs", "ada")[1])["sites"]
     assert {job["job"] for job in site["jobs"]} == {*OWN}
 
 

@@ -52,7 +52,7 @@ class TestSwf(SourceContract):
 
 
 PACKAGE = '''
-    """A source as somebody else would write it: a log that grows; some of its lines make two events, some none."""
+    """A source of another project: a log that grows; some of its lines make two events, some none."""
 
     import time
     from pathlib import Path

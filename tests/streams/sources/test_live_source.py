@@ -56,9 +56,9 @@ def test_watch_counts_and_reports_source_progress(monkeypatch: pytest.MonkeyPatc
             on_sent(step.event)
 
     monkeypatch.setattr(running, "publish", send_all)
-    told: list[str] = []
+    reports: list[str] = []
     now = [0.0]
-    watch = Watch(told.append, clock=lambda: now[0], wall_clock=lambda: 190.0)
+    watch = Watch(reports.append, clock=lambda: now[0], wall_clock=lambda: 190.0)
     assert list(watch.collect()) == []
     run_source(Settings(), Made("x"), watch, None, Stop())
     assert watch.report() == "5 records, 2 events sent, 0 skipped; squeue: 4 calls, 0.50 s each, 1 failed"
@@ -67,10 +67,10 @@ def test_watch_counts_and_reports_source_progress(monkeypatch: pytest.MonkeyPatc
     assert watch.since_read_s == 45.0
     for number in range(MAX_WARNED + 5):
         watch.on_skipped(SkippedPart("log", number, "field 1 (time)", "'soon'", "Unix seconds"))
-    assert len(told) == MAX_WARNED
+    assert len(reports) == MAX_WARNED
     now[0] += REPORT_S
     watch.poll()
-    assert told[-1].startswith("5 records, 2 events sent, 25 skipped")
+    assert reports[-1].startswith("5 records, 2 events sent, 25 skipped")
     values = {
         (sample.name, *(value for key, value in sample.labels.items() if key not in ("source", "site"))): sample.value
         for metric in watch.collect()

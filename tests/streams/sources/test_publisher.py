@@ -139,10 +139,10 @@ def test_publisher_interrupt_sends_and_reports_pending_events(broker: Broker) ->
 
 def test_publish_sends_all_events(broker: Broker) -> None:
     handed: list[AnyEvent] = []
-    told: list[dict[str, int]] = []
-    publish(Settings(), map(OutgoingEvent, some(10)), handed.append, lambda found, _: told.append(found.events))
+    counts: list[dict[str, int]] = []
+    publish(Settings(), map(OutgoingEvent, some(10)), handed.append, lambda found, _: counts.append(found.events))
     assert handed == list(some(10))
-    assert told == [{"s0": 6, "s1": 4}]
+    assert counts == [{"s0": 6, "s1": 4}]
     assert {topic for topic, *_ in broker.messages} == {"queuecast.events"}
 
 

@@ -317,5 +317,7 @@ def test_bulk_read_yields_same_events_as_read_swf(tmp_path: Path) -> None:
     jobs = [line for line in lines if not line.startswith(";")]
     path.write_text("".join([line for line in lines if line.startswith(";")] + jobs[1:] + jobs[:1]))
     with read_log([path], "made") as (log, _):
-        told = [event for place, event in enumerate(log.events(0)) if place == 0 or not isinstance(event, Capacity)]
-    assert told == list(in_order(events_of(read_swf(path), "made")))
+        bulk_events = [
+            event for place, event in enumerate(log.events(0)) if place == 0 or not isinstance(event, Capacity)
+        ]
+    assert bulk_events == list(in_order(events_of(read_swf(path), "made")))

@@ -60,18 +60,18 @@ def test_crew_trains_once_for_every_four_cpus(
 def test_worker_process_settings_have_no_file_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings hold passwords, and a restarted process gets the same settings."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    told: list[StartSettings] = []
+    start_settings: list[StartSettings] = []
 
     async def starts(*command: str, pass_fds: list[int], **_: Any) -> None:
         assert [str(number) for number in pass_fds] == [command[-1]] and not [*tmp_path.iterdir()]
-        told.append(msgspec.msgpack.decode(os.pread(pass_fds[0], 1 << 20, 0), type=StartSettings))
+        start_settings.append(msgspec.msgpack.decode(os.pread(pass_fds[0], 1 << 20, 0), type=StartSettings))
         assert os.lseek(pass_fds[0], 0, os.SEEK_CUR) == 0
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
     member = WorkerProcess(1, Settings(kafka=KafkaSettings(password="hunter2", username="ada")), 12, tmp_path)
     for _ in range(2):
         asyncio.run(member.start())
-    assert told == [member._orders] * 2 and told[0].settings.kafka.password == "hunter2"
+    assert start_settings == [member._orders] * 2 and start_settings[0].settings.kafka.password == "hunter2"
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"])

@@ -97,7 +97,7 @@ def test_forgotten_member_rejoins_unless_its_name_is_taken(member: Member, coord
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (NameTaken("blue"), "another worker was started as 'blue'; give each a worker.instance of its own"),
         (
@@ -108,7 +108,7 @@ def test_forgotten_member_rejoins_unless_its_name_is_taken(member: Member, coord
     ],
 )
 def test_member_reports_endless_aiokafka_retry_as_lost(
-    member: Member, coordinator: Coordinator, error: Any, said: str
+    member: Member, coordinator: Coordinator, error: Any, message: str
 ) -> None:
     async def live() -> None:
         coordinator._closing = asyncio.get_running_loop().create_future()
@@ -117,7 +117,7 @@ def test_member_reports_endless_aiokafka_retry_as_lost(
         assert member.lost() is None
         pushing = asyncio.ensure_future(coordinator._push_error_to_user(error))  # type: ignore[attr-defined]
         await asyncio.sleep(0)
-        assert str(member.lost()).startswith(said)
+        assert str(member.lost()).startswith(message)
         assert not pushing.done()  # no further attempt
         coordinator._closing.set_result(None)
         await pushing

@@ -58,14 +58,14 @@ def test_pbs_accounting_round_trips(listed: list[WrittenJob]) -> None:
     for job in listed:
         limit = f" Resource_List.walltime={clock(job.limit_s)}" if job.limit_s else ""
         own = f"user={job.user} group=g jobname=w queue=q ctime={job.submit} qtime={job.submit} etime={job.submit}"
-        asked = f"Resource_List.ncpus={job.cpus}{limit}"
-        told = [(job.submit, "Q", f"{own} {asked}")]
+        resources = f"Resource_List.ncpus={job.cpus}{limit}"
+        entries = [(job.submit, "Q", f"{own} {resources}")]
         if job.start is None:
-            told.append((job.end, "D", "requestor=x"))
+            entries.append((job.end, "D", "requestor=x"))
         else:
-            run = f"{own} start={job.start} exec_host=n1/0*{job.cpus} {asked}"
-            told += [(job.start, "S", run), (job.end, "E", f"{run} session=1 end={job.end} Exit_status=0")]
-        lines += [(at, f"{job.number}.head", kind, rest) for at, kind, rest in told]
+            run = f"{own} start={job.start} exec_host=n1/0*{job.cpus} {resources}"
+            entries += [(job.start, "S", run), (job.end, "E", f"{run} session=1 end={job.end} Exit_status=0")]
+        lines += [(at, f"{job.number}.head", kind, rest) for at, kind, rest in entries]
     lines.sort(key=lambda line: line[0])
     text = "".join(
         f"{datetime.fromtimestamp(at, UTC):%m/%d/%Y %H:%M:%S};{k};{job};{rest}\n" for at, job, k, rest in lines

@@ -164,8 +164,8 @@ def test_lost_log_lines_are_reported(log: Path, is_restarted: bool) -> None:
     if is_restarted:
         reader.restart()
     assert reader.look() == ["000009 x"]
-    ((told),) = reader.skipped
-    assert (told.line, "there is no copy of it" in told.found) == (2, True)
+    ((part),) = reader.skipped
+    assert (part.line, "there is no copy of it" in part.found) == (2, True)
     log.unlink()
     write(log, "000010 y\n")
     if is_restarted:

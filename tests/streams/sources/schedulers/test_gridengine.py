@@ -146,9 +146,9 @@ def test_array_tasks_become_separate_jobs(tmp_path: Path) -> None:
     lines += [log(1000000060 + task, "delivered", 7, task) for task in (2, 1)]
     lines += [f"1000000360:acct:{accounted(7, task=str(task))}" for task in (1, 2)]
     found = read("gridengine", tmp_path, "".join(lines))
-    told = [(event.kind, event.job, getattr(event, "array", None)) for event in found.live if event.kind != "alter"]
+    events = [(event.kind, event.job, getattr(event, "array", None)) for event in found.live if event.kind != "alter"]
     assert [event.late for event in found.live if event.kind == "submit"] == [False, True]
-    assert told == [
+    assert events == [
         ("submit", "7", None),
         ("start", "7", None),
         ("submit", "7.1", "7"),
@@ -231,7 +231,7 @@ def test_json_records_equal_text_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ('{"time":1,"type":"job_log"}', "line 1: event time is ''; expected a whole number"),
         (
@@ -242,9 +242,9 @@ def test_json_records_equal_text_records(tmp_path: Path) -> None:
         ('{"type":"acct",', 'line 1: \'{"type":"acct",\'; expected an object in JSON'),
     ],
 )
-def test_invalid_json_field_is_reported_by_name(line: str, told: str, tmp_path: Path) -> None:
+def test_invalid_json_field_is_reported_by_name(line: str, message: str, tmp_path: Path) -> None:
     (found,) = read("gridengine", tmp_path, line + "\n").messages
-    assert found.startswith(told)
+    assert found.startswith(message)
 
 
 def test_gridengine_format_is_recognised() -> None:
@@ -275,7 +275,7 @@ def test_category_with_clock_time_limit_sets_walltime(tmp_path: Path) -> None:
 
 
 NIGHTS = [1000036800, 1000123200]
-"""When `reporting` says of each job that runs what it has used since the night before."""
+"""Times at which `reporting` writes a line for a running job, with its usage since the night before."""
 
 
 @pytest.mark.parametrize("running_on", ["4294967295", "-1"])
@@ -293,8 +293,8 @@ def test_intermediate_accounting_record_does_not_end_job(running_on: str, tmp_pa
         assert times == [("submit", 1000000000), ("start", 1000000060), ("end", 1000150000)]
         assert found.whole[-1].state == "timeout"
         assert in_time(found.live) == found.whole and not found.skipped
-        told = sum(line in nights for line in lines)
-        assert found.source.left_out == ({"records of runs that continue": told} if told else {})
+        count = sum(line in nights for line in lines)
+        assert found.source.left_out == ({"records of runs that continue": count} if count else {})
 
 
 def test_accounting_record_of_unstarted_run_is_ignored(tmp_path: Path) -> None:

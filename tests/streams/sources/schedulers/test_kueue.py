@@ -169,10 +169,10 @@ class Cluster:
         self.changes: list[tuple[str, Object]] = []
         self.too_old = False
         self.versions = {"v1beta1", "v1beta2"}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def list_cluster_custom_object(self, *, version: str, **_: Any) -> Object:
-        self.asked.append(version)
+        self.requests.append(version)
         if version not in self.versions:
             raise ApiException(404)
         return {"items": self.objects, "metadata": {"resourceVersion": "99"}}
@@ -242,14 +242,14 @@ def test_expired_watch_lists_all_workloads_again(cluster: Cluster) -> None:
 
 def test_kueue_source_uses_newest_available_api_version(cluster: Cluster) -> None:
     cluster.objects = [workload("a")]
-    for there, asked in (
+    for there, requests in (
         ({"v1beta1", "v1beta2"}, ["v1beta2"]),
         ({"v1beta1"}, ["v1beta2", "v1beta1"]),
         ({"v1beta2"}, ["v1beta2"]),
     ):
-        cluster.versions, cluster.asked = there, []
+        cluster.versions, cluster.requests = there, []
         assert next(KueueSource("local", pause_s=0.0).events())[0] is not None
-        assert cluster.asked == asked
+        assert cluster.requests == requests
     cluster.versions = {"v2"}
     with pytest.raises(UserError, match="404"):
         next(KueueSource("local", pause_s=0.0).events())

@@ -177,13 +177,13 @@ def checked(events: list[AnyEvent], skipped: list[SkippedPart]) -> None:
 @pytest.mark.timeout(600 + LINES // 100)
 @pytest.mark.parametrize("name", CORPUS)
 def test_sources_on_mutated_records_emit_valid_events(name: str, tmp_path: Path) -> None:
-    path, read, told, bad = tmp_path / "log", 0, 0, 0
+    path, read, emitted, bad = tmp_path / "log", 0, 0, 0
     before = psutil.Process().memory_info().rss
 
     @settings(max_examples=max(LINES // LINES_AT_ONCE, 1), deadline=None, database=None)
     @given(st.integers(0, 1 << 62))
     def search(seed: int) -> None:
-        nonlocal read, told, bad
+        nonlocal read, emitted, bad
         lines = written(path, seed, CORPUS[name])
         skipped: list[SkippedPart] = []
         began = time.process_time()
@@ -197,11 +197,11 @@ def test_sources_on_mutated_records_emit_valid_events(name: str, tmp_path: Path)
         cursors = [cursor for _, cursor in islice(steps, len(events) // 2) if cursor is not None]
         steps.close()  # type: ignore[attr-defined]
         assert max(map(len, cursors), default=0) <= MAX_CURSOR_BYTES
-        read, told, bad = read + lines, told + len(events), bad + len(skipped)
+        read, emitted, bad = read + lines, emitted + len(events), bad + len(skipped)
 
     run: Callable[[], None] = search
     run()
-    assert read >= LINES // 2 and told > LINES // 100 and bad > LINES // 100
+    assert read >= LINES // 2 and emitted > LINES // 100 and bad > LINES // 100
     assert psutil.Process().memory_info().rss - before < GROWTH_BYTES
     print(f"{name}: {read} lines")
 

@@ -245,8 +245,8 @@ def test_local_times_use_given_or_inferred_timezone(tmp_path: Path) -> None:
     own = {event.job: event.time for event in read("pbs", tmp_path, text).live if event.kind == "submit"}
     assert {job: own[job] for job in expected} == expected
     given = read("pbs", tmp_path, text, timezone="America/New_York").live
-    told = {event.job: event.time for event in given if event.kind == "submit"}
-    assert {job: told[job] for job in expected if job != f"{twice + 3600}b"} == {
+    submit_times = {event.job: event.time for event in given if event.kind == "submit"}
+    assert {job: submit_times[job] for job in expected if job != f"{twice + 3600}b"} == {
         job: time for job, time in expected.items() if job != f"{twice + 3600}b"
     }
 

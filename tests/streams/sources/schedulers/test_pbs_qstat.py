@@ -37,9 +37,9 @@ REQUEST = {"cpus": 16, "nodes": 2, "memory": 8 << 30, "walltime": 7200.0}
 
 
 def answer(after_s: int, indent: int | None = 4, **jobs: dict[str, Any]) -> str:
-    told = {"timestamp": T + after_s, "pbs_version": "23.06", "pbs_server": "srv"}
-    told["Jobs"] = {f"{name.removeprefix('j')}.srv": JOB | job for name, job in jobs.items()}
-    return json.dumps(told, indent=indent) + "\n"
+    document = {"timestamp": T + after_s, "pbs_version": "23.06", "pbs_server": "srv"}
+    document["Jobs"] = {f"{name.removeprefix('j')}.srv": JOB | job for name, job in jobs.items()}
+    return json.dumps(document, indent=indent) + "\n"
 
 
 LEFT = ENDED | {"job_state": "F"}
@@ -123,11 +123,11 @@ class TestQstat(SourceContract):
 
 
 def test_request_change_between_polls_emits_alter(tmp_path: Path) -> None:
-    def asks(select: str, **more: Any) -> dict[str, Any]:
+    def pending_job(select: str, **more: Any) -> dict[str, Any]:
         return {"job_state": "Q", "Resource_List": JOB["Resource_List"] | {"select": select, **more}}
 
-    kinds = asks("2:ncpus=8:mem=4gb:big=true")
-    plainly = asks("2:ncpus=8:mem=4gb", walltime="01:00:00")
+    kinds = pending_job("2:ncpus=8:mem=4gb:big=true")
+    plainly = pending_job("2:ncpus=8:mem=4gb", walltime="01:00:00")
     looks = (kinds, kinds, plainly, plainly, {**plainly, "queue": "long"})
     text = "".join(answer(10 * place, j7=look) for place, look in enumerate(looks, 1))
     submit, altered, moved = plain(read("qstat", tmp_path, text, timezone="Europe/Paris").live)

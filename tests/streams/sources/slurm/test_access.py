@@ -29,23 +29,23 @@ def token(name: str, lasts_s: float) -> str:
 
 
 @contextmanager
-def served(server: Any, refused: Refused, asked: list[str] | None = None) -> Iterator[list[tuple[str, str]]]:
-    """Serve requests whose token is not in `refused`; yield the users and tokens received, and add paths to `asked`."""
+def served(server: Any, refused: Refused, paths: list[str] | None = None) -> Iterator[list[tuple[str, str]]]:
+    """Serve requests whose token is not in `refused`; yield the users and tokens received, and add paths to `paths`."""
     sent: list[tuple[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            user, told = (self.headers.get(f"X-SLURM-USER-{name}", "") for name in ("NAME", "TOKEN"))
-            sent.append((user, told))
-            if asked is not None:
-                asked.append(self.path)
-            self.send_response(500 if told in refused else 200)
+            user, received = (self.headers.get(f"X-SLURM-USER-{name}", "") for name in ("NAME", "TOKEN"))
+            sent.append((user, received))
+            if paths is not None:
+                paths.append(self.path)
+            self.send_response(500 if received in refused else 200)
             self.end_headers()
-            if told not in refused:
+            if received not in refused:
                 self.wfile.write(b'{"jobs":[]}')
 
         def address_string(self) -> str:
-            return "somebody"
+            return "client"
 
         def log_message(self, *_: Any) -> None: ...
 
@@ -97,7 +97,7 @@ def test_token_command_renews_before_expiry_and_after_refusal(tmp_path: Path) ->
         with pytest.raises(CallFailed, match="expires in"):
             calls.queue(no_skips)
         calls.queue(no_skips)
-        assert [told for _, told in sent] == [tokens[0], tokens[1], tokens[1], tokens[1], tokens[2]]
+        assert [received for _, received in sent] == [tokens[0], tokens[1], tokens[1], tokens[1], tokens[2]]
         with pytest.raises(CallFailed, match="printed no token"):
             SlurmRest(
                 f"http://127.0.0.1:{server.server_port}/slurm/v1", {}, SlurmrestdAccess(token_command="exit 3")
@@ -115,13 +115,13 @@ def test_slurmrestd_unix_socket_serves_queue(tmp_path: Path) -> None:
     class SocketServer(socketserver.UnixStreamServer): ...
 
     server = SocketServer(str(tmp_path / "rest.sock"), BaseHTTPRequestHandler)
-    asked = list[str]()
-    with served(server, [], asked) as sent:
+    paths = list[str]()
+    with served(server, [], paths) as sent:
         assert SlurmRest(f"unix://{tmp_path}/rest.sock", {}).queue(no_skips).rows == []
         assert len(sent) == 1
         for pinned in ("/slurm/v0.0.39", "/v0.0.39/"):
             SlurmRest(f"unix://{tmp_path}/rest.sock{pinned}", {}).queue(no_skips)
-    assert asked == [f"/slurm/v0.0.{version}/jobs" for version in (42, 39, 39)]
+    assert paths == [f"/slurm/v0.0.{version}/jobs" for version in (42, 39, 39)]
     with pytest.raises(CallFailed, match="No such file"):
         SlurmRest(f"unix://{tmp_path}/none", {}).queue(no_skips)
 

@@ -23,9 +23,9 @@ PLACE = re.compile(r"it breaks off in line (\d+), byte (\d+), after (\d+) whole 
 
 
 def submitted(path: Path) -> tuple[list[str], list[SkippedPart]]:
-    told: list[SkippedPart] = []
-    events = SlurmSource(str(path), "s", told.append).read_all()
-    return [event.job for event in events if event.kind == "submit"], told
+    skipped: list[SkippedPart] = []
+    events = SlurmSource(str(path), "s", skipped.append).read_all()
+    return [event.job for event in events if event.kind == "submit"], skipped
 
 
 def pretty(document: bytes) -> bytes:
@@ -50,8 +50,8 @@ def test_truncated_json_yields_jobs_preceding_the_cut(
     begins = [found.start() for found in re.finditer(rb'\{\s*"job_id": [1-5]\b', document)]
     for cut in range(document.index(b'"eligible'), len(document), 17):
         (tmp_path / "a.json").write_bytes(document[:cut])
-        jobs, told = submitted(tmp_path / "a.json")
-        (part,) = told
+        jobs, skipped = submitted(tmp_path / "a.json")
+        (part,) = skipped
         place = PLACE.fullmatch(part.found)
         assert place is not None and part.expected == "a whole answer, as JSON"
         line, byte, whole = map(int, place.groups())
@@ -66,18 +66,18 @@ def test_response_following_truncated_one_is_read(tmp_path: Path) -> None:
     days = [pretty(sacct_json(JOBS[:2], 100)), pretty(sacct_json(JOBS[2:], 100))]
     cut = days[0].rindex(b'"job_id"') + 9
     (tmp_path / "a.json").write_bytes(days[0][:cut] + b"\n" + days[1] + b"\n")
-    jobs, told = submitted(tmp_path / "a.json")
+    jobs, skipped = submitted(tmp_path / "a.json")
     assert jobs == ["1", "3", "4", "5"]
-    assert [PLACE.fullmatch(part.found) is not None for part in told] == [True]
+    assert [PLACE.fullmatch(part.found) is not None for part in skipped] == [True]
 
 
 @pytest.mark.usefixtures("_memory")
 def test_truncation_and_invalid_job_are_both_reported(tmp_path: Path) -> None:
     document = sacct_json(JOBS, 100).replace(b'"job_id": 2', b'"job_id": []')
     (tmp_path / "a.json").write_bytes(document[:-3])
-    jobs, told = submitted(tmp_path / "a.json")
+    jobs, skipped = submitted(tmp_path / "a.json")
     assert jobs == ["1", "3", "4"]
-    assert [(part.line, part.expected) for part in told] == [(2, "a job as JSON"), (None, "a whole answer, as JSON")]
+    assert [(part.line, part.expected) for part in skipped] == [(2, "a job as JSON"), (None, "a whole answer, as JSON")]
 
 
 @pytest.mark.parametrize("kind", ["json", "records"])
@@ -108,9 +108,9 @@ def test_report_contains_truncated_response(tmp_path: Path) -> None:
 def test_truncated_compressed_file_is_read_to_its_end(content: bytes, tmp_path: Path) -> None:
     zipped = gzip.compress(content, 0)  # stored uncompressed: some data precedes the cut
     (tmp_path / "a.gz").write_bytes(zipped[: len(zipped) // 2])
-    jobs, told = submitted(tmp_path / "a.gz")
+    jobs, skipped = submitted(tmp_path / "a.gz")
     assert jobs[0] == "1"
-    assert told[0].found == "the zipped file is broken or cut short"
+    assert skipped[0].found == "the zipped file is broken or cut short"
 
 
 @pytest.mark.parametrize("inside", [b"[", b'{"a":', b'"', b'{"job_id":1},'])
@@ -124,10 +124,10 @@ def test_deeply_nested_document_is_skipped_within_time_limit(inside: bytes, tmp_
 def test_many_truncated_responses_are_read_in_linear_time(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes((b'{"jobs":[{"submit_time":' + b" \n" * 1000) * 10_000)
     began = time.process_time()
-    told = submitted(tmp_path / "a.json")[1]
-    assert PLACE.fullmatch(told[-1].found)
-    assert len(told) == 10_000
-    assert told[-1].found.startswith("it breaks off in line 9999001, byte ")
+    skipped = submitted(tmp_path / "a.json")[1]
+    assert PLACE.fullmatch(skipped[-1].found)
+    assert len(skipped) == 10_000
+    assert skipped[-1].found.startswith("it breaks off in line 9999001, byte ")
     assert time.process_time() - began < 15
 
 
@@ -142,7 +142,7 @@ def test_truncated_recorded_poll_is_skipped(tmp_path: Path) -> None:
     looks.mkdir()
     (looks / "1-squeue.json").write_bytes(squeue(JOBS, 8))
     (looks / "2-squeue.json").write_bytes(squeue(JOBS, 8)[:-300])
-    told: list[SkippedPart] = []
-    events: list[AnyEvent] = list(SlurmSource(str(looks), "s", told.append).read_all())
+    skipped: list[SkippedPart] = []
+    events: list[AnyEvent] = list(SlurmSource(str(looks), "s", skipped.append).read_all())
     assert not any(event.kind in ("end", "cancel") for event in events)
-    assert [Path(part.file).name for part in told] == ["2-squeue.json"]
+    assert [Path(part.file).name for part in skipped] == ["2-squeue.json"]

@@ -119,14 +119,14 @@ class Served:
     """Fake slurmrestd that serves one API version."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
         self.answers = threading.Event()
         self.answers.set()
         served = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                served.asked.append((self.path, self.headers.get("X-SLURM-USER-TOKEN")))
+                served.requests.append((self.path, self.headers.get("X-SLURM-USER-TOKEN")))
                 served.answers.wait(30)
                 path = self.path.partition("?")[0]
                 found = PAGES.get(path)
@@ -172,10 +172,10 @@ def test_rest_client_detects_api_version_and_sends_token(served: Served, monkeyp
     measured: dict[str, Calls] = {}
     calls = SlurmRest(served.address, measured)
     assert [row.job for row in calls.queue(no_skips).rows] == ["1", "2"]
-    tried = len(served.asked)
+    tried = len(served.requests)
     assert tried > 1 and (measured["jobs"].count, measured["jobs"].failed) == (1, 0)  # version probes do not count
     assert len(calls.accounting(100.0, no_skips).rows) == 2
-    assert served.asked[tried:] == [
+    assert served.requests[tried:] == [
         ("/slurmdb/v0.0.40/jobs?start_time=100&skip_steps=true&show_duplicates=true", "secret")
     ]
     assert [node.name for node in calls.machine("nodes")] == ["n1"]
@@ -207,23 +207,23 @@ def test_request_failing_after_close_is_not_counted(served: Served) -> None:
     calls = SlurmRest(f"{served.address}/slurm/broken", measured)
     served.answers.clear()
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(calls.queue, no_skips)
-        until(lambda: bool(served.asked))
+        future = pool.submit(calls.queue, no_skips)
+        until(lambda: bool(served.requests))
         calls.close()
         served.answers.set()
         with pytest.raises(SourceClosed):
-            asked.result(30)
+            future.result(30)
     with pytest.raises(SourceClosed):
         calls.machine("nodes")
     assert (measured["jobs"].count, measured["jobs"].failed) == (1, 0)
-    assert len(served.asked) == 1
+    assert len(served.requests) == 1
 
 
 def test_rest_client_adapts_queries_to_api_v0_0_38(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PAGES, "/slurmdb/v0.0.38/jobs", squeue(JOBS, 30))
     calls = SlurmRest(f"{served.address}/slurm/v0.0.38", {})
     assert len(calls.accounting(100.0, no_skips).rows) == 2
-    assert served.asked[-1][0] == "/slurmdb/v0.0.38/jobs?start_time=uts100&skip_steps=true"
+    assert served.requests[-1][0] == "/slurmdb/v0.0.38/jobs?start_time=uts100&skip_steps=true"
     monkeypatch.setitem(
         PAGES, "/slurmdb/v0.0.38/qos", b'{"QOS":[{"name":"normal","limits":{"max":{"active_jobs":{"count":7}}}}]}'
     )

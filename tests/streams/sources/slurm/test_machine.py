@@ -35,8 +35,8 @@ No reservations in the system
 
 
 def test_capacity_groups_equal_nodes_into_pools() -> None:
-    told = {"nodes": NODES, "partitions": PARTITIONS, "reservations": RESERVATIONS}
-    machine = Machine(*(words.read_text(what, lines) for what, lines in told.items()))
+    texts = {"nodes": NODES, "partitions": PARTITIONS, "reservations": RESERVATIONS}
+    machine = Machine(*(words.read_text(what, lines) for what, lines in texts.items()))
     found = capacity_of(machine, "alder", 100.0)
     assert found is not None
     assert (found.cpus, found.nodes, found.down_nodes) == (34, 5, 2)
@@ -160,8 +160,8 @@ def test_partition_applies_qos_limits_and_denies_accounts() -> None:
     line = "PartitionName=debug State=UP DenyAccounts=course DenyQos=low,old QoS=short"
     ((part, qos),) = words.read_text("partitions", line)
     allowed = {"allowed": "", "deny": "low,old", "assigned": "short"}
-    told = {"name": "debug", "accounts": {"allowed": "", "deny": "course"}, "qos": allowed}
-    assert words.read_json("partitions", json.dumps({"partitions": [told]}).encode()) == [(part, qos)]
+    partition = {"name": "debug", "accounts": {"allowed": "", "deny": "course"}, "qos": allowed}
+    assert words.read_json("partitions", json.dumps({"partitions": [partition]}).encode()) == [(part, qos)]
     limits = words.read_text("qos", "short|||cpu=8|||\n")
     machine = Machine([Node("n1", 8, "up", ("debug",), {}, None)], [(part, qos)], limits=limits)
     found = capacity_of(machine, "alder", 0.0)
@@ -185,9 +185,9 @@ def test_hostlist_expands_to_node_names() -> None:
 
 
 @given(st.text("NodeName= PartitionName= ReservationName=State=n[1-9],\n|cpu", max_size=300))
-def test_machine_parser_accepts_arbitrary_text(told: str) -> None:
-    nodes, parts = words.read_text("nodes", told), words.read_text("partitions", told)
-    machine = Machine(nodes, parts, words.read_text("reservations", told), words.read_text("qos", told))
+def test_machine_parser_accepts_arbitrary_text(text: str) -> None:
+    nodes, parts = words.read_text("nodes", text), words.read_text("partitions", text)
+    machine = Machine(nodes, parts, words.read_text("reservations", text), words.read_text("qos", text))
     found = capacity_of(machine, "alder", 0.0)
     assert found is None or msgspec.json.decode(msgspec.json.encode(found), type=Capacity) == found
-    hosts(told)
+    hosts(text)

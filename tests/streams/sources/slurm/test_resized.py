@@ -40,11 +40,11 @@ def accounted(sluids: bool = False, began: int = 10, ended: int | None = 90, who
     return "\n".join([head, *(rows if whole else rows[1:])]) + "\n"
 
 
-def told(text: str) -> list[JobRow]:
+def job_rows(text: str) -> list[JobRow]:
     return list(read_sacct(text.splitlines(), lambda skipped: pytest.fail(str(skipped))))
 
 
-def says(events: list[Any]) -> list[str]:
+def summaries(events: list[Any]) -> list[str]:
     return [f"{event.time - NOON:.0f} {event.kind} {event.attempt}" for event in events]
 
 
@@ -56,39 +56,39 @@ def test_resized_job_in_file_has_single_attempt(sluids: bool, tmp_path: Path) ->
     (tmp_path / "sacct.txt").write_text(accounted(sluids))
     with read_log([tmp_path / "sacct.txt"], "alder") as (log, _):
         events = [event for event in log.events(0) if event.kind != "capacity"]
-    assert says(events) == WHOLE
+    assert summaries(events) == WHOLE
     assert (events[1].cpus, events[2].cpus, events[2].nodes) == (2, 1, 1)
 
 
 def test_sluids_identify_resize_despite_other_start_time() -> None:
     table = JobTable("alder")
-    assert says(table.update(told(accounted(sluids=True, began=50)), NOON + 100)) == WHOLE
+    assert summaries(table.update(job_rows(accounted(sluids=True, began=50)), NOON + 100)) == WHOLE
 
 
 def test_resized_job_without_first_row_is_late() -> None:
-    (submit, *_) = JobTable("alder").update(told(accounted(sluids=True, whole=False)), NOON + 100)
+    (submit, *_) = JobTable("alder").update(job_rows(accounted(sluids=True, whole=False)), NOON + 100)
     assert submit.late
 
 
 def test_requeue_with_new_original_sluid_is_reported() -> None:
     text = accounted(sluids=True, began=60).replace(f"{SLUIDS[1]}|{SLUIDS[0]}", f"{SLUIDS[1]}|{SLUIDS[1]}")
-    assert "50 requeue 0" in says(JobTable("alder").update(told(text), NOON + 100))
+    assert "50 requeue 0" in summaries(JobTable("alder").update(job_rows(text), NOON + 100))
 
 
 def test_repeated_polls_report_resize_one_time() -> None:
     table = JobTable("alder", accounted=True)
-    running = told(accounted(ended=None))
-    assert says(table.update(running, NOON + 60)) == WHOLE[:3]
+    running = job_rows(accounted(ended=None))
+    assert summaries(table.update(running, NOON + 60)) == WHOLE[:3]
     assert table.update(running, NOON + 70) == []
-    assert says(table.update(told(accounted()), NOON + 100)) == WHOLE[3:]
-    assert table.update(told(accounted()), NOON + 110) == []
+    assert summaries(table.update(job_rows(accounted()), NOON + 100)) == WHOLE[3:]
+    assert table.update(job_rows(accounted()), NOON + 110) == []
 
 
 def test_resize_in_start_second_emits_no_event() -> None:
     table = JobTable("alder", accounted=True)
     job = MadeJob(number=1, submit=0, start=50, end=90, cpus=1)
     table.update(read_jobs(squeue([job], 55), lambda _: None, "squeue").rows, NOON + 55, queue=True)
-    assert table.update(told(accounted(began=50, ended=None)), NOON + 60) == []
+    assert table.update(job_rows(accounted(began=50, ended=None)), NOON + 60) == []
 
 
 def test_resize_reported_by_queue_is_not_repeated_by_accounting() -> None:
@@ -99,9 +99,9 @@ def test_resize_reported_by_queue_is_not_repeated_by_accounting() -> None:
         found = read_jobs(squeue([job], at), lambda _: None, "squeue").rows
         events = table.update(found, NOON + at, queue=True)
         if at == 55:
-            assert says(events) == ["55 alter 0"]
+            assert summaries(events) == ["55 alter 0"]
             assert events[0].cpus == 1
-    assert table.update(told(accounted()), NOON + 100) == []
+    assert table.update(job_rows(accounted()), NOON + 100) == []
 
 
 def test_json_sluids_identify_resize() -> None:
@@ -114,7 +114,7 @@ def test_json_sluids_identify_resize() -> None:
     jobs = [one(SLUIDS[0], 0, "RESIZING", 50), one(SLUIDS[1], 50, "COMPLETED", 90)]
     found = read_jobs(json.dumps({"jobs": jobs}).encode(), lambda _: None, "sacct").rows
     assert [row.resized for row in found] == [False, True]
-    assert says(JobTable("alder").update(found, NOON + 100)) == WHOLE
+    assert summaries(JobTable("alder").update(found, NOON + 100)) == WHOLE
 
 
 def test_jobcomp_resizing_record_is_not_a_requeue() -> None:
@@ -127,4 +127,4 @@ def test_jobcomp_resizing_record_is_not_a_requeue() -> None:
     for state, end, sluid in (("RESIZING", 50, SLUIDS[0]), ("COMPLETED", 90, SLUIDS[1])):
         look = read_record(record(state, end, sluid), "records", None, lambda skipped: pytest.fail(str(skipped)))
         events += table.update(look.rows, look.at, late=True)
-    assert says(events) == ["0 submit 0", "10 start 0", "90 end 0"]
+    assert summaries(events) == ["0 submit 0", "10 start 0", "90 end 0"]

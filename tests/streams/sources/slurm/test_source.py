@@ -101,7 +101,7 @@ class TestJobcomp(SourceContract):
         return str(path)
 
 
-def told(tmp_path: Path, looks: dict[str, bytes], name: str = "looks") -> list[AnyEvent]:
+def read_events(tmp_path: Path, looks: dict[str, bytes], name: str = "looks") -> list[AnyEvent]:
     directory = tmp_path / name
     directory.mkdir()
     for path, content in looks.items():
@@ -127,11 +127,13 @@ def test_source_kinds_yield_equal_events_alone_and_combined(tmp_path: Path, seed
     happens = {time for job in jobs for time in (job.submit, job.start, job.end) if time is not None}
     moments = sorted(happens)
     queue = {f"{at:06}-squeue.json": squeue(jobs, at) for at in moments}
-    by_queue = told(tmp_path, queue, "queue")
+    by_queue = read_events(tmp_path, queue, "queue")
     expected = kinds(by_queue)
     attempts = len(jobs)
     assert sum(kind in ("end", "cancel", "requeue") for _, kind, _, _ in expected) == attempts
-    by_accounting = told(tmp_path, {f"{at:06}-sacct.txt": sacct(jobs, at).encode() for at in moments}, "accounting")
+    by_accounting = read_events(
+        tmp_path, {f"{at:06}-sacct.txt": sacct(jobs, at).encode() for at in moments}, "accounting"
+    )
     assert kinds(by_accounting) == expected
     sent = sorted(record for job in jobs for record in records(job))
     (tmp_path / "records").write_bytes(b"".join(value + b"\n" for _, value in sent))
@@ -139,7 +141,7 @@ def test_source_kinds_yield_equal_events_alone_and_combined(tmp_path: Path, seed
     assert kinds([event for event, _ in events_there(by_records)]) == expected
     seldom = {f"{at:06}-squeue.json": squeue(jobs, at) for at in range(0, 4000, 60)}
     both = seldom | {f"{at:06}-sacct.txt": sacct(jobs, at, at - 700).encode() for at in range(59, 4059, 60)}
-    by_both = told(tmp_path, both, "both")
+    by_both = read_events(tmp_path, both, "both")
     assert {key[1:] for key in kinds(by_both)} >= {key[1:] for key in expected if key[1] != "requeue"}
     together = SlurmSource(f"{tmp_path / 'accounting'}+{tmp_path / 'records'}", "here")
     assert kinds([event for event, _ in events_there(together)]) == expected
@@ -200,10 +202,10 @@ def test_concatenated_responses_in_one_file_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(
         b"\n".join([days[0], b'{"jobs": [', json.dumps(json.loads(days[1]), indent=1).encode()])
     )
-    told: list[SkippedPart] = []
-    source = SlurmSource(str(tmp_path / "a.json"), "s", told.append)
+    skipped: list[SkippedPart] = []
+    source = SlurmSource(str(tmp_path / "a.json"), "s", skipped.append)
     assert {event.job for event in source.read_all() if event.kind == "submit"} == {"1", "2", "4", "5"}
-    assert [part.expected for part in told] == ["a whole answer, as JSON"]
+    assert [part.expected for part in skipped] == ["a whole answer, as JSON"]
 
 
 def test_unreadable_parts_of_file_are_reported(tmp_path: Path) -> None:
@@ -212,13 +214,13 @@ def test_unreadable_parts_of_file_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\ufeff" + text)
     (tmp_path / "b.txt").write_text(text.replace("|Submit|", "|Sent|"))
     (tmp_path / "c.txt").write_bytes(b"\x00\xff\n" * 3)
-    told: list[SkippedPart] = []
+    parts: list[SkippedPart] = []
     for name, events, skipped in (("a.txt", EVENTS, 0), ("b.txt", 0, 1), ("c.txt", 0, 2)):
         if name != "c.txt":
             assert format_of(tmp_path / name) is SlurmSource
-        source = SlurmSource(str(tmp_path / name), "s", told.append)
-        assert (len(list(source.read_all())), len(told)) == (events, skipped)
-        told.clear()
+        source = SlurmSource(str(tmp_path / name), "s", parts.append)
+        assert (len(list(source.read_all())), len(parts)) == (events, skipped)
+        parts.clear()
 
 
 def test_invalid_location_raises_user_error(tmp_path: Path) -> None:

@@ -21,11 +21,13 @@ def rows(jobs: list[MadeJob], at: int, **other: Any) -> list[JobRow]:
             if hasattr(row, name):
                 setattr(row, name, value)
             else:
-                row.request = {field: told for field, told in {**row.request, name: value}.items() if told is not None}
+                row.request = {
+                    field: content for field, content in {**row.request, name: value}.items() if content is not None
+                }
     return found
 
 
-def says(events: list[JobEvent]) -> list[str]:
+def summaries(events: list[JobEvent]) -> list[str]:
     return [f"{event.time - NOON:.0f} {event.kind} {event.job}" for event in events]
 
 
@@ -41,11 +43,11 @@ class Followed:
 
 def test_held_job_emits_hold_and_release() -> None:
     queue = Followed(MadeJob(number=1, submit=0, held=(10, 40)))
-    assert says(queue.at(5)) == ["0 submit 1"]
-    assert says(queue.at(20)) == ["20 hold 1", "20 alter 1"]  # held jobs are not eligible
-    assert says(queue.at(30)) == []
+    assert summaries(queue.at(5)) == ["0 submit 1"]
+    assert summaries(queue.at(20)) == ["20 hold 1", "20 alter 1"]  # held jobs are not eligible
+    assert summaries(queue.at(30)) == []
     released, altered = queue.at(60)
-    assert says([released, altered]) == ["40 release 1", "60 alter 1"]  # Slurm's eligible time
+    assert summaries([released, altered]) == ["40 release 1", "60 alter 1"]  # Slurm's eligible time
     assert altered.eligible == NOON + 40
 
 
@@ -66,10 +68,10 @@ def test_alter_omits_fields_missing_in_request() -> None:
 
 def test_suspended_job_emits_suspend_and_resume() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=10, end=100, suspended=(30, 50)))
-    assert says(queue.at(40)) == ["0 submit 1", "10 start 1", "30 suspend 1"]
-    assert says(queue.at(60)) == ["50 resume 1"]
-    assert says(queue.at(120)) == ["100 end 1"]
-    assert says(queue.at(130)) == []
+    assert summaries(queue.at(40)) == ["0 submit 1", "10 start 1", "30 suspend 1"]
+    assert summaries(queue.at(60)) == ["50 resume 1"]
+    assert summaries(queue.at(120)) == ["100 end 1"]
+    assert summaries(queue.at(130)) == []
 
 
 def test_array_tasks_start_from_pending_array_row() -> None:
@@ -79,7 +81,7 @@ def test_array_tasks_start_from_pending_array_row() -> None:
     assert (row.job, row.array_size) == ("10", 3)
     (start,) = queue.at(21)
     assert (start.kind, start.job, start.array) == ("start", "10_0", "10")
-    assert says(queue.at(100)) == ["25 end 10_0", "30 start 10_1", "35 end 10_1", "40 start 10_2", "45 end 10_2"]
+    assert summaries(queue.at(100)) == ["25 end 10_0", "30 start 10_1", "35 end 10_1", "40 start 10_2", "45 end 10_2"]
     assert queue.table.vanished() == []
 
 
@@ -87,14 +89,14 @@ def test_array_first_polled_midway_has_all_tasks() -> None:
     tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=90) for n in range(4)]
     row, *starts = Followed(*tasks).at(35)
     assert row.array_size == 4
-    assert says(starts) == ["20 start 10_0", "30 start 10_1"]
+    assert summaries(starts) == ["20 start 10_0", "30 start 10_1"]
 
 
 def test_array_tasks_missing_in_truncated_list_are_late() -> None:
     tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=90) for n in range(4)]
     queue = Followed(*tasks)
     cut = rows(tasks, 5, array_size=2)  # squeue printed `0,1,...`
-    assert says(queue.table.update(cut, NOON + 5, queue=True)) == ["0 submit 10"]
+    assert summaries(queue.table.update(cut, NOON + 5, queue=True)) == ["0 submit 10"]
     assert [event.array for event in queue.at(35)] == ["10", "10"]
     submit, start = queue.at(45)
     assert (submit.kind, submit.job, submit.late, start.kind) == ("submit", "10_2", True, "start")
@@ -118,7 +120,7 @@ def test_cancelled_job_array_emits_cancel() -> None:
     queue.jobs = []
     assert queue.at(10) == []
     assert queue.table.vanished() == ["10"]
-    assert says(queue.table.give_up(["10"], NOON + 12)) == ["12 cancel 10"]
+    assert summaries(queue.table.give_up(["10"], NOON + 12)) == ["12 cancel 10"]
 
 
 def test_vanished_running_job_emits_end_with_unknown_state() -> None:
@@ -166,7 +168,7 @@ def test_attempts_with_equal_submit_time_are_ordered_by_start() -> None:
         "2400 requeue 1",
         "3000 cancel 2",
     ]
-    assert says([event for event in events if event.job == "2"])[-3:] == [
+    assert summaries([event for event in events if event.job == "2"])[-3:] == [
         "1200 requeue 2",
         "1800 start 2",
         "2400 end 2",
@@ -175,7 +177,7 @@ def test_attempts_with_equal_submit_time_are_ordered_by_start() -> None:
 
 
 def test_requeue_has_end_time_of_accounting() -> None:
-    assert says(queued_again(accounted=False).at(60)) == ["50 requeue 1"]
+    assert summaries(queued_again(accounted=False).at(60)) == ["50 requeue 1"]
     queue = queued_again(accounted=True)
     assert queue.at(60) == [] and queue.table.vanished() == ["1"]
     ended = MadeJob(number=1, submit=0, start=10, end=47, state="REQUEUED")
@@ -190,7 +192,7 @@ def test_requeue_missing_in_accounting_comes_from_queue() -> None:
     queue = queued_again(accounted=True)
     queue.at(60)
     assert queue.table.give_up(["1"], NOON + 61) == []
-    assert says(queue.at(70)) == ["50 requeue 1"]
+    assert summaries(queue.at(70)) == ["50 requeue 1"]
 
 
 @pytest.mark.parametrize("seen_queued", [True, False])
@@ -201,8 +203,8 @@ def test_first_attempt_between_polls_comes_from_accounting(seen_queued: bool) ->
     queue.jobs = [MadeJob(number=1, submit=50, start=70, restarts=1)]
     assert queue.at(60) == [] and queue.table.vanished() == ["1"]
     accounted = list(read_sacct(sacct([first, *queue.jobs], 61).splitlines(), lambda _: None))
-    told = before + queue.table.update(accounted, NOON + 61) + queue.at(80)
-    assert [text for text in says(told) if "alter" not in text] == [
+    events = before + queue.table.update(accounted, NOON + 61) + queue.at(80)
+    assert [text for text in summaries(events) if "alter" not in text] == [
         "1 submit 1",
         "10 start 1",
         "47 requeue 1",
@@ -214,7 +216,7 @@ def test_job_missing_in_accounting_comes_from_queue() -> None:
     queue = Followed(MadeJob(number=1, submit=50, restarts=1), accounted=True)
     assert queue.at(60) == []
     assert queue.table.give_up(queue.table.vanished(), NOON + 61) == []
-    assert says(queue.at(70)) == ["50 submit 1"]
+    assert summaries(queue.at(70)) == ["50 submit 1"]
 
 
 def test_changed_request_emits_alter() -> None:
@@ -246,17 +248,17 @@ def test_large_priority_change_emits_alter() -> None:
 def test_changed_priority_order_is_reported_but_rarely() -> None:
     jobs, table = [MadeJob(number=1, submit=0), MadeJob(number=2, submit=0)], JobTable("alder")
 
-    def told(at: int, *priorities: float) -> list[float]:
+    def reported_priorities(at: int, *priorities: float) -> list[float]:
         looked = rows(jobs, at)
         for row, priority in zip(looked, priorities, strict=True):
             row.request = row.request | {"priority": priority}
         return [event.priority for event in table.update(looked, NOON + at, queue=True) if event.kind == "alter"]
 
-    assert told(5, 1000.0, 900.0) == []  # the priorities at submission
-    assert told(60, 1050.0, 950.0) == []
-    assert told(120, 1055.0, 1060.0) == [1055.0, 1060.0]
-    assert told(180, 1070.0, 1065.0) == []
-    assert told(3000, 1080.0, 1070.0) == [1080.0, 1070.0]
+    assert reported_priorities(5, 1000.0, 900.0) == []  # the priorities at submission
+    assert reported_priorities(60, 1050.0, 950.0) == []
+    assert reported_priorities(120, 1055.0, 1060.0) == [1055.0, 1060.0]
+    assert reported_priorities(180, 1070.0, 1065.0) == []
+    assert reported_priorities(3000, 1080.0, 1070.0) == [1080.0, 1070.0]
 
 
 def test_satisfied_dependency_emits_alter() -> None:
@@ -271,7 +273,7 @@ def test_dependency_met_between_polls_precedes_start() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=45, end=90))
     queue.at(5, dependency="afterok:7(unfulfilled)")
     alter, start = queue.at(60, eligible=NOON + 45.0)
-    assert says([alter, start]) == ["45 alter 1", "45 start 1"]
+    assert summaries([alter, start]) == ["45 alter 1", "45 start 1"]
     assert (alter.eligible, alter.dependency) == (NOON + 45, "")
     engine = Engine("alder", EngineSettings(method="zero"))
     events = [Submit(site="alder", time=NOON, job="1", dependency="afterok:7"), alter, start]
@@ -299,7 +301,7 @@ def test_departed_job_is_dropped_unless_still_listed() -> None:
 
 def test_end_precedes_start_within_same_second() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=30, end=90), MadeJob(number=2, submit=0, start=10, end=30))
-    assert says(queue.at(95)) == ["0 submit 1", "0 submit 2", "10 start 2", "30 end 2", "30 start 1", "90 end 1"]
+    assert summaries(queue.at(95)) == ["0 submit 1", "0 submit 2", "10 start 2", "30 end 2", "30 start 1", "90 end 1"]
 
 
 def test_first_poll_marks_started_jobs_late() -> None:

@@ -65,7 +65,7 @@ SETS = {
 }
 
 
-def told(path: Path, **options: Any) -> list[dict[str, Any]]:
+def read_events(path: Path, **options: Any) -> list[dict[str, Any]]:
     return plain(list(TableSource(str(path), "s", pytest.fail, **options).read_all()))
 
 
@@ -80,7 +80,7 @@ def test_public_data_set_is_recognised_and_read(name: str, tmp_path: Path) -> No
     path = written(tmp_path, text)
     assert format_of(path) is TableSource
     assert mapping_for(next(csv.reader(io.StringIO(text)))) == name
-    events = told(path)
+    events = read_events(path)
     assert [event["type"] for event in events].count("submit") == jobs
     if name != "lumos":
         submit, start, end = events
@@ -92,7 +92,7 @@ def test_public_data_set_is_recognised_and_read(name: str, tmp_path: Path) -> No
 
 
 def test_lumos_table_yields_events(tmp_path: Path) -> None:
-    first, second, third = (told(written(tmp_path, LUMOS))[place : place + 3] for place in (0, 3, 6))
+    first, second, third = (read_events(written(tmp_path, LUMOS))[place : place + 3] for place in (0, 3, 6))
     assert first == [
         {"type": "submit", "time": T, "job": "1", "user": "70296325381051", "account": "5", "cpus": 512, "nodes": 8}
         | {"walltime": 3600.0},
@@ -117,7 +117,7 @@ def test_parquet_and_compressed_csv_yield_equal_events(tmp_path: Path) -> None:
         "power_consumption": [[1.0, 2.0], []],
     }
     parquet.write_table(pyarrow.table(rows), tmp_path / "job_table.parquet")
-    found = told(tmp_path / "job_table.parquet")
+    found = read_events(tmp_path / "job_table.parquet")
     assert format_of(tmp_path / "job_table.parquet") is TableSource
     assert [event["type"] for event in found] == ["submit", "start", "end", "submit", "cancel"]
     assert (found[0]["cpus"], found[0]["walltime"], found[0]["queue"]) == (32, 3600.0, "1")
@@ -125,7 +125,7 @@ def test_parquet_and_compressed_csv_yield_equal_events(tmp_path: Path) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([names, *zip(*(rows[name] for name in names), strict=True)])
     (tmp_path / "jobs.csv.bz2").write_bytes(bz2.compress(text.getvalue().encode()))
-    assert told(tmp_path / "jobs.csv.bz2", map="pm100") == found
+    assert read_events(tmp_path / "jobs.csv.bz2", map="pm100") == found
 
 
 def test_kestrel_parquet_timezones_and_durations_are_read(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_kestrel_parquet_timezones_and_durations_are_read(tmp_path: Path) -> Non
     }
     limit = {"wallclock_req": pyarrow.array([timedelta(hours=2)] * 2, pyarrow.duration("ns"))}
     parquet.write_table(pyarrow.table(rows | zoned | limit), tmp_path / "kestrel_jobs_202412_0.parquet")
-    submit, start, end, *_, other = told(tmp_path / "kestrel_jobs_202412_0.parquet")
+    submit, start, end, *_, other = read_events(tmp_path / "kestrel_jobs_202412_0.parquet")
     assert (submit["time"], submit["walltime"], submit["user"], submit["cpus"]) == (NOON.timestamp(), 7200.0, "u", 64)
     assert (start["time"] - submit["time"], end["state"], other["job"], other["state"]) == (
         60.0,
@@ -162,7 +162,7 @@ def test_kestrel_parquet_timezones_and_durations_are_read(tmp_path: Path) -> Non
 def test_lumos_table_missing_job_column_numbers_jobs(tmp_path: Path) -> None:
     path = written(tmp_path, ",run_time,wait_time,submit_time,gpu_num\n0,1389243,5,1502114581,1\n")
     assert format_of(path) is TableSource
-    submit, start, end = told(path)
+    submit, start, end = read_events(path)
     assert (submit["job"], submit["gpus"], start["time"], end["time"]) == ("0", 1, 1502114586, 1503503829)
 
 
@@ -178,16 +178,16 @@ def test_fdata_parquet_yields_events(tmp_path: Path) -> None:
     }
     times = {"adt": [NOON], "sdt": [NOON.replace(minute=1)], "edt": [NOON.replace(minute=2)]}
     parquet.write_table(pyarrow.table(rows | times), tmp_path / "21_04.parquet")
-    submit, start, end = told(tmp_path / "21_04.parquet")
+    submit, start, end = read_events(tmp_path / "21_04.parquet")
     assert (submit["walltime"], start["time"] - submit["time"], end["state"]) == (600.0, 60.0, "failed")
 
 
 def test_capacity_event_file_adds_machine_size_to_table(tmp_path: Path) -> None:
     size = written(tmp_path, f'{{"type":"capacity","v":1,"site":"x","time":{T},"cpus":512}}\n', "size.jsonl")
     with read_log([written(tmp_path, LUMOS), size], "alder") as (log, _):
-        told = log.surveys["alder"].capacity
-        assert told is not None
-        assert (told.cpus, log.jobs) == (512, 3)
+        capacity = log.surveys["alder"].capacity
+        assert capacity is not None
+        assert (capacity.cpus, log.jobs) == (512, 3)
 
 
 MAP = """
@@ -208,7 +208,7 @@ fine = "completed"
 
 def test_custom_column_mapping_is_used(tmp_path: Path) -> None:
     path = written(tmp_path, "id;in;queued;ran;nodes;mem;how\na;2023-03-01 13:00;2;1.5;2;4;fine\n")
-    submit, start, end = told(path, map=str(written(tmp_path, MAP, "map.toml")))
+    submit, start, end = read_events(path, map=str(written(tmp_path, MAP, "map.toml")))
     assert end["state"] == "completed"
     assert submit == {"type": "submit", "time": NOON.timestamp(), "job": "a", "cpus": 128, "memory": 4 << 30}
     assert (start["time"] - submit["time"], end["time"] - start["time"]) == (120.0, 5400.0)
@@ -228,7 +228,7 @@ def test_invalid_mapping_raises_user_error(change: str, problem: str, tmp_path: 
     new = {'"minutes"': '"eons"', "[states]": "[states", 'state = "how"': 'state = "why"', "wait = ": "walltime = "}
     path = written(tmp_path, "id;in;queued;ran;nodes;mem;how\n")
     with pytest.raises(UserError, match=problem):
-        told(path, map=str(written(tmp_path, MAP.replace(change, new.get(change, "")), "map.toml")))
+        read_events(path, map=str(written(tmp_path, MAP.replace(change, new.get(change, "")), "map.toml")))
 
 
 NUMBERED = """
@@ -243,7 +243,7 @@ run = 5
 
 def test_headerless_table_is_mapped_by_column_number(tmp_path: Path) -> None:
     path = written(tmp_path, "7|ann|1000|1|60\n8|bob|2000|2|30\n")
-    found = told(path, map=str(written(tmp_path, NUMBERED, "map.toml")))
+    found = read_events(path, map=str(written(tmp_path, NUMBERED, "map.toml")))
     assert [(event["type"], event["job"], event["time"]) for event in found] == [
         ("submit", "7", 1000.0),
         ("start", "7", 1060.0),
@@ -253,24 +253,24 @@ def test_headerless_table_is_mapped_by_column_number(tmp_path: Path) -> None:
         ("end", "8", 2150.0),
     ]
     with pytest.raises(UserError, match=r"no column 3, the submit; there are: 1, 2"):
-        told(written(tmp_path, "7|ann\n"), map=str(tmp_path / "map.toml"))
+        read_events(written(tmp_path, "7|ann\n"), map=str(tmp_path / "map.toml"))
     mixed = written(tmp_path, NUMBERED.replace("run = 5", 'run = "run"'), "mixed.toml")
     with pytest.raises(UserError, match=r"mixed\.toml: columns: some by name and some by number"):
-        told(path, map=str(mixed))
+        read_events(path, map=str(mixed))
     with pytest.raises(UserError, match=r"zero\.toml: columns.*: expected `int` >= 1"):
-        told(path, map=str(written(tmp_path, NUMBERED.replace("job = 1", "job = 0"), "zero.toml")))
+        read_events(path, map=str(written(tmp_path, NUMBERED.replace("job = 1", "job = 0"), "zero.toml")))
 
 
 def test_unmappable_table_raises_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"use --map FILE to define the columns, or acme, .*; there are: a, b"):
-        told(written(tmp_path, "a,b\n1,2\n"))
+        read_events(written(tmp_path, "a,b\n1,2\n"))
     with pytest.raises(UserError, match="there is no such column mapping or file; there are: acme"):
-        told(written(tmp_path, LUMOS), map="lumo")
+        read_events(written(tmp_path, LUMOS), map="lumo")
     with pytest.raises(UserError, match="no column 'job_id', the job"):
-        told(written(tmp_path, LUMOS), map="helios")
+        read_events(written(tmp_path, LUMOS), map="helios")
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and nothing more")
     with pytest.raises(UserError, match="not a readable Parquet file"):
-        told(tmp_path / "x.parquet")
+        read_events(tmp_path / "x.parquet")
 
 
 def test_packaged_mappings_are_valid() -> None:

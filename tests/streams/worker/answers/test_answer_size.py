@@ -61,30 +61,30 @@ def test_encoded_small_answer_is_unchanged() -> None:
 
 def test_encoded_jobs_answer_keeps_latest_jobs_and_counts_rest() -> None:
     value = encoded(jobs_answer(1000))
-    told = msgspec.json.decode(value, type=JobsAnswer)
+    answer = msgspec.json.decode(value, type=JobsAnswer)
     assert MAX_ANSWER_BYTES - 10_000 < len(value) <= MAX_ANSWER_BYTES
-    assert told.jobs == jobs_answer(1000).jobs[-len(told.jobs) :]
-    assert told.more == 7 + 1000 - len(told.jobs)
+    assert answer.jobs == jobs_answer(1000).jobs[-len(answer.jobs) :]
+    assert answer.more == 7 + 1000 - len(answer.jobs)
 
 
 def test_encoded_site_answer_keeps_longest_queued_jobs() -> None:
     value = encoded(site_answer(1000, weeks=3))
-    told = msgspec.json.decode(value, type=SiteAnswer)
+    answer = msgspec.json.decode(value, type=SiteAnswer)
     assert len(value) <= MAX_ANSWER_BYTES
-    assert told.queued == site_answer(1000).queued[: len(told.queued)]
-    assert len(told.weeks) == 3 and told.queues == ["a", "b"]
-    assert told.more == 1000 - len(told.queued)
+    assert answer.queued == site_answer(1000).queued[: len(answer.queued)]
+    assert len(answer.weeks) == 3 and answer.queues == ["a", "b"]
+    assert answer.more == 1000 - len(answer.queued)
 
 
 @pytest.mark.parametrize("most", [500, 700, 1500])
 def test_encoded_site_answer_drops_oldest_weeks_and_last_queues(most: int) -> None:
     value = encoded(site_answer(2, weeks=20), most)
-    told = msgspec.json.decode(value, type=SiteAnswer)
-    assert len(value) <= most and not told.queued
-    assert told.weeks == site_answer(0, weeks=20).weeks[20 - len(told.weeks) :]
-    assert told.more == 2 + 20 - len(told.weeks) + 2 - len(told.queues)
+    answer = msgspec.json.decode(value, type=SiteAnswer)
+    assert len(value) <= most and not answer.queued
+    assert answer.weeks == site_answer(0, weeks=20).weeks[20 - len(answer.weeks) :]
+    assert answer.more == 2 + 20 - len(answer.weeks) + 2 - len(answer.queues)
 
 
 def test_encoded_answer_over_limit_becomes_too_large_error() -> None:
-    told = msgspec.json.decode(encoded(jobs_answer(3), 50), type=NoAnswer)
-    assert (told.id, told.site, told.reason) == ("q", "alder", "too_large")
+    answer = msgspec.json.decode(encoded(jobs_answer(3), 50), type=NoAnswer)
+    assert (answer.id, answer.site, answer.reason) == ("q", "alder", "too_large")

@@ -108,8 +108,8 @@ def test_grid_uses_partitions_as_queues_with_gpus_in_the_key() -> None:
     batch = [["alder", cpus, 60.0, "batch"] for cpus in (1, 2, 4, 8, 16)]
     gpu = [["alder", 4 * gpus, time_s, "gpu", gpus] for gpus in (1, 2, 4) for time_s in (60.0, 600.0)]
     assert sorted(map(json.loads, topic.values)) == sorted([*batch, *gpu])
-    told = json.loads(topic.values[key_of("alder", Shape(4, 600.0, "gpu", 1))] or b"")
-    assert (told["queue"], told["cpus"], told["gpus"]) == ("gpu", 4, 1)
+    estimate = json.loads(topic.values[key_of("alder", Shape(4, 600.0, "gpu", 1))] or b"")
+    assert (estimate["queue"], estimate["cpus"], estimate["gpus"]) == ("gpu", 4, 1)
     few = keeper(here, settings=EstimateSettings(max_queues=1))[0].shapes(here.engine)
     assert {shape.queue for shape in few} == {"batch"}
 
@@ -236,7 +236,7 @@ def test_grid_refresh_stops_when_site_is_revoked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (RuntimeError("a flaw"), "Cannot compute grid estimates\nTraceback"),
         (ConnectionError("away"), "Cannot compute grid estimates\nTraceback"),
@@ -245,7 +245,7 @@ def test_grid_refresh_stops_when_site_is_revoked() -> None:
     ],
 )
 def test_grid_error_at_one_site_keeps_other_sites_refreshed(
-    error: Exception, said: str, caplog: pytest.LogCaptureFixture
+    error: Exception, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, other = handle("alder"), handle("birch")
     standing, topic, _ = keeper(here, other)
@@ -266,7 +266,7 @@ def test_grid_error_at_one_site_keeps_other_sites_refreshed(
 
     asyncio.run(until_the_other_is_served())
     assert set(topic.values) == {key_of("birch", Shape(1, 60.0))}
-    assert said in caplog.text
+    assert message in caplog.text
 
 
 def test_grid_refresh_pauses_after_each_slice_of_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_answer_reports_freshness_of_site() -> None:
     freshness = Freshness(lambda _: PLACE, {PLACE: 300}.get, lambda: NOW)
     freshness.read(PLACE, 289, NOW - 5)
     live = LiveState(queued_jobs=0, running_jobs=0, free_cpus=0)
-    told = WaitAnswer(
+    answer = WaitAnswer(
         id="q",
         site="alder",
         made_at=NOW,
@@ -103,10 +103,10 @@ def test_answer_reports_freshness_of_site() -> None:
         live=live,
         site_cpus=4,
     )
-    marked = freshness.marked(told, site(arrivals(5.0), time=NOW - 9))
+    marked = freshness.marked(answer, site(arrivals(5.0), time=NOW - 9))
     assert (marked.as_of, marked.lag_messages, marked.lag_s, marked.stale) == (NOW - 9, 10, 5.0, None)
     assert marked.degraded == "3 of 4 nodes down"
-    old = freshness.marked(told, site(arrivals(5.0, last=NOW - 3600)))
+    old = freshness.marked(answer, site(arrivals(5.0, last=NOW - 3600)))
     assert old.stale == "its last event came at 2027-01-15 07:00:00 UTC; it is stale after 10m"
     assert old.degraded == f"stale: {old.stale}; 3 of 4 nodes down"
     jobs = JobsAnswer(id="q", site="alder", made_at=NOW, user="ada", jobs=[], more=0)

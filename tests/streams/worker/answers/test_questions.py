@@ -93,17 +93,17 @@ class QuestionWorker:
         await asyncio.sleep(0.01)  # lets the broker acknowledge the answer
         task.cancel()
 
-    def flood(self, asked: list[AnyQuestion], after_s: float = 0.0) -> list[Any]:
+    def flood(self, questions: list[AnyQuestion], after_s: float = 0.0) -> list[Any]:
         """Return the answers to simultaneous questions, computed `after_s` seconds later."""
 
         async def flood() -> None:
-            for question in asked:
+            for question in questions:
                 await self.questions.take(message_of(msgspec.json.encode(question)))
             await asyncio.sleep(after_s)
             await self.answer_those_that_wait()
 
         asyncio.run(flood())
-        return [told for _, _, told, _ in self.sent]
+        return [content for _, _, content, _ in self.sent]
 
     def counted(self, status: str) -> float:
         value = self.metrics.registry.get_sample_value("queuecast_questions_total", {"status": status})
@@ -114,24 +114,24 @@ encode = msgspec.json.encode
 
 
 def test_question_answer_is_sent_to_same_partition() -> None:
-    asked = QuestionWorker()
+    worker = QuestionWorker()
     question = WaitQuestion(id="q", site="alder", cpus=8, walltime=600.0)
-    asked.take(b"alder", encode(question))
-    told = msgspec.structs.replace(answer(question, asked.engine, asked.engine.time), as_of=asked.engine.time)
-    assert asked.sent == [("x.answers", b"alder", told, 3)]
-    assert asked.counted("answered") == 1
-    assert asked.metrics.registry.get_sample_value("queuecast_answer_latency_seconds_sum") == pytest.approx(0.02)
+    worker.take(b"alder", encode(question))
+    expected = msgspec.structs.replace(answer(question, worker.engine, worker.engine.time), as_of=worker.engine.time)
+    assert worker.sent == [("x.answers", b"alder", expected, 3)]
+    assert worker.counted("answered") == 1
+    assert worker.metrics.registry.get_sample_value("queuecast_answer_latency_seconds_sum") == pytest.approx(0.02)
 
 
 def test_question_for_unknown_site_returns_unknown_site() -> None:
-    asked = QuestionWorker()
-    asked.take(b"nowhere", encode(SiteQuestion(id="q", site="nowhere")))
-    ((topic, key, told, _),) = asked.sent
+    worker = QuestionWorker()
+    worker.take(b"nowhere", encode(SiteQuestion(id="q", site="nowhere")))
+    ((topic, key, content, _),) = worker.sent
     assert (topic, key) == ("x.answers", b"nowhere")
-    assert told == NoAnswer(
+    assert content == NoAnswer(
         id="q", site="nowhere", reason="unknown_site", detail="no event of a site 'nowhere' has been seen"
     )
-    assert asked.counted("unknown_site") == 1
+    assert worker.counted("unknown_site") == 1
 
 
 @pytest.mark.parametrize(
@@ -147,14 +147,14 @@ def test_question_for_unknown_site_returns_unknown_site() -> None:
     ],
 )
 def test_malformed_question_becomes_dead_letter(key: bytes, value: bytes | None, reason: str) -> None:
-    asked = QuestionWorker()
-    asked.take(key, value)
-    (topic, _, letter, _), *refusals = asked.sent
+    worker = QuestionWorker()
+    worker.take(key, value)
+    (topic, _, letter, _), *refusals = worker.sent
     assert topic == "x.dead-letters" and isinstance(letter, DeadLetter)
     assert (letter.reason, letter.topic, letter.partition, letter.offset) == (reason, "x.questions", 3, 5)
-    assert asked.counted("malformed") == 1
+    assert worker.counted("malformed") == 1
     readable = b'"id":"q"' in (value or b"")
-    assert [(told.id, told.site, told.reason) for _, _, told, _ in refusals] == [("q", "alder", reason)] * readable
+    assert [(one.id, one.site, one.reason) for _, _, one, _ in refusals] == [("q", "alder", reason)] * readable
 
 
 def test_question_that_raises_is_answered_failed_and_logged(
@@ -163,32 +163,32 @@ def test_question_that_raises_is_answered_failed_and_logged(
     def broken(*_: object) -> WaitAnswer:
         raise RuntimeError("a flaw")
 
-    asked = QuestionWorker()
+    worker = QuestionWorker()
     monkeypatch.setattr(answering, "answer", broken)
-    asked.take(b"alder", encode(WaitQuestion(id="q", site="alder")))
-    ((_, _, told, _),) = asked.sent
-    assert (told.reason, told.detail) == ("failed", "RuntimeError('a flaw')")
-    assert "Cannot answer question" in caplog.text and asked.counted("failed") == 1
+    worker.take(b"alder", encode(WaitQuestion(id="q", site="alder")))
+    ((_, _, content, _),) = worker.sent
+    assert (content.reason, content.detail) == ("failed", "RuntimeError('a flaw')")
+    assert "Cannot answer question" in caplog.text and worker.counted("failed") == 1
 
 
 def test_question_that_cannot_be_sent_blocks_no_other() -> None:
-    asked = QuestionWorker()
+    worker = QuestionWorker()
     first, second = (message_of(encode(WaitQuestion(id=name, site="alder"))) for name in "qr")
-    send, refusals = asked.questions.producer.send, [MessageSizeTooLargeError()]  # type: ignore[union-attr]
+    send, refusals = worker.questions.producer.send, [MessageSizeTooLargeError()]  # type: ignore[union-attr]
 
     async def sending(*message: Any) -> Any:
         if refusals:
             raise refusals.pop()
         return await send(*message)
 
-    asked.questions.producer.send = sending  # type: ignore[union-attr,method-assign]
+    worker.questions.producer.send = sending  # type: ignore[union-attr,method-assign]
 
     async def take_both() -> None:
-        await asked.questions._take_all([first, second])
-        await asked.answer_those_that_wait()
+        await worker.questions._take_all([first, second])
+        await worker.answer_those_that_wait()
 
     asyncio.run(take_both())
-    assert len(asked.sent) == 1 and asked.counted("failed") == 1
+    assert len(worker.sent) == 1 and worker.counted("failed") == 1
 
 
 def wait(number: int, asker: str | None = "ada") -> WaitQuestion:
@@ -196,60 +196,60 @@ def wait(number: int, asker: str | None = "ada") -> WaitQuestion:
 
 
 def test_clients_take_turns_within_their_quota() -> None:
-    asked = QuestionWorker(QuestionSettings(max_pending=100, max_pending_per_client=4))
+    worker = QuestionWorker(QuestionSettings(max_pending=100, max_pending_per_client=4))
     flood = [wait(number) for number in range(10)]
-    told = asked.flood([*flood, wait(0, "bob"), wait(0, None)])
-    refused = [one for one in told if isinstance(one, NoAnswer)]
+    answers = worker.flood([*flood, wait(0, "bob"), wait(0, None)])
+    refused = [one for one in answers if isinstance(one, NoAnswer)]
     assert [(one.id, one.reason) for one in refused] == [(f"ada {number}", "quota") for number in range(6)]
     assert all("questions.max_pending_per_client" in one.detail for one in refused)
-    answered = [one.id for one in told if isinstance(one, WaitAnswer)]
+    answered = [one.id for one in answers if isinstance(one, WaitAnswer)]
     assert answered == ["ada 6", "bob 0", "None 0", "ada 7", "ada 8", "ada 9"], "the latest ones"
-    assert (asked.counted("quota"), asked.counted("answered")) == (6, 6)
+    assert (worker.counted("quota"), worker.counted("answered")) == (6, 6)
 
 
 def test_full_question_queue_answers_by_grid_estimate() -> None:
-    asked = QuestionWorker(QuestionSettings(max_pending=1))
-    asyncio.run(asked.standing.refresh(asked.standing.handles["alder"]))
+    worker = QuestionWorker(QuestionSettings(max_pending=1))
+    asyncio.run(worker.standing.refresh(worker.standing.handles["alder"]))
     jobs = JobsQuestion(id="jobs", site="alder", user="u1")
     huge = WaitQuestion(id="huge", site="alder", cpus=1000)
-    told = {one.id: one for one in asked.flood([wait(1), jobs, huge, wait(2)])}
-    assert told["ada 2"].source == "what-if", "the latest one"
-    standing = told["ada 1"]
-    shape = asked.standing.covering(asked.standing.handles["alder"], 5, 601.0, None, 0)
+    answers = {one.id: one for one in worker.flood([wait(1), jobs, huge, wait(2)])}
+    assert answers["ada 2"].source == "what-if", "the latest one"
+    standing = answers["ada 1"]
+    shape = worker.standing.covering(worker.standing.handles["alder"], 5, 601.0, None, 0)
     assert shape is not None and (shape.cpus, shape.walltime) == (8, 3600.0)
     assert standing.source == "grid" and standing.predicted_wait_s == shape.predicted_wait_s
-    assert [told[name].reason for name in ("jobs", "huge")] == ["busy", "busy"], "no shape is an answer to these"
-    assert [asked.counted(status) for status in ("answered", "grid", "busy")] == [1, 1, 2]
+    assert [answers[name].reason for name in ("jobs", "huge")] == ["busy", "busy"], "no shape is an answer to these"
+    assert [worker.counted(status) for status in ("answered", "grid", "busy")] == [1, 1, 2]
 
 
 def test_expired_question_costs_no_work() -> None:
-    asked = QuestionWorker(QuestionSettings(max_wait_seconds=0.05))
-    told = asked.flood([wait(0), wait(1)], after_s=0.1)
-    assert [one.reason for one in told] == ["busy", "busy"] and asked.counted("busy") == 2
+    worker = QuestionWorker(QuestionSettings(max_wait_seconds=0.05))
+    answers = worker.flood([wait(0), wait(1)], after_s=0.1)
+    assert [one.reason for one in answers] == ["busy", "busy"] and worker.counted("busy") == 2
 
 
 def test_same_question_is_computed_once_until_event_or_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, now, worked_out = QuestionWorker(), 0.0, []
+    worker, now, worked_out = QuestionWorker(), 0.0, []
 
     def counting(question: AnyQuestion, *rest: Any) -> AnyAnswer:
         worked_out.append(question.id)
         return answer(question, *rest)
 
     monkeypatch.setattr(answering, "answer", counting)
-    told = Answering({"alder": SiteHandle(asked.engine, 3)}, clock=lambda: now)
+    cached = Answering({"alder": SiteHandle(worker.engine, 3)}, clock=lambda: now)
 
     def ask(name: str, asker: str | None = None) -> AnyAnswer:
-        return told.answer(SiteQuestion(id=name, site="alder", client_id=asker))
+        return cached.answer(SiteQuestion(id=name, site="alder", client_id=asker))
 
     first, again = ask("a"), ask("b", "bob")
     assert worked_out == ["a"] and again == msgspec.structs.replace(first, id="b")
-    asked.engine.apply(Submit(site="alder", time=asked.engine.time, job="new", cpus=1))
+    worker.engine.apply(Submit(site="alder", time=worker.engine.time, job="new", cpus=1))
     assert isinstance(ask("c"), type(first)) and worked_out == ["a", "c"]
     now += SAME_S + 0.1
     ask("d")
     assert worked_out == ["a", "c", "d"]
     for number in range(2 * MOST_ANSWERED):
-        told.answer(SiteQuestion(id="x", site="alder", limit=number))
-    assert len(told._answered) == MOST_ANSWERED
+        cached.answer(SiteQuestion(id="x", site="alder", limit=number))
+    assert len(cached._answered) == MOST_ANSWERED

@@ -41,11 +41,11 @@ def came(scores: AnswerScores, job: str, cpus: int = 4, time: float = 0.0, **fie
 def ask(scores: AnswerScores, wait_s: float | None = 50.0, made_at: float = 0.0, **fields: Any) -> None:
     job = {"cpus": 4, "walltime": 600.0, "queue": "batch"} | fields
     engine = Engine("s", EngineSettings(method="median"))
-    told = answer(WaitQuestion(id="1", site="s"), engine, made_at)
-    assert isinstance(told, WaitAnswer)
+    estimate = answer(WaitQuestion(id="1", site="s"), engine, made_at)
+    assert isinstance(estimate, WaitAnswer)
     scores.answered(
         WaitQuestion(id="1", **{"site": "s"} | job),
-        msgspec.structs.replace(told, predicted_wait_s=wait_s, bounds={"0.9": 200.0}),
+        msgspec.structs.replace(estimate, predicted_wait_s=wait_s, bounds={"0.9": 200.0}),
     )
 
 

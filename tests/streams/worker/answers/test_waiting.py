@@ -123,30 +123,30 @@ def test_message_age_adapts_to_changed_broker_clock() -> None:
 
 def test_questions_expired_in_topic_are_not_computed() -> None:
     """After a busy time, expired questions are rejected immediately and the latest are answered."""
-    asked = QuestionWorker()
+    worker = QuestionWorker()
     stamps = {"new": 10_000, **{f"old {number}": 5_000 for number in range(300)}, "last": 9_900}
 
     async def scenario() -> None:
         for name, stamp in stamps.items():
             value = b'{"type":"site","id":"%s","site":"alder","client_id":"%s"}' % (name.encode(), name.encode())
-            await asked.questions.take(message_of(value, stamp))
-        assert len(asked.questions._waiting) == 2
-        await asked.answer_those_that_wait()
+            await worker.questions.take(message_of(value, stamp))
+        assert len(worker.questions._waiting) == 2
+        await worker.answer_those_that_wait()
 
     asyncio.run(scenario())
-    assert [told.id for _, _, told, _ in asked.sent if isinstance(told, SiteAnswer)] == ["new", "last"]
-    assert asked.counted("busy") == 300
+    assert [answer.id for _, _, answer, _ in worker.sent if isinstance(answer, SiteAnswer)] == ["new", "last"]
+    assert worker.counted("busy") == 300
 
 
 def test_overloaded_worker_answers_questions_in_time() -> None:
     """190 questions a second arrive, 50 can be answered, and events are always pending."""
-    asked = QuestionWorker()
-    asked.turns.waiting = lambda: True
+    worker = QuestionWorker()
+    worker.turns.waiting = lambda: True
     delays: dict[str, tuple[float, bool]] = {}
 
     async def flood() -> None:
         loop, begun = asyncio.get_running_loop(), dict[str, float]()
-        real = asked.questions.answering.answer
+        real = worker.questions.answering.answer
 
         def slow(question: Any) -> Any:
             end = loop.time() + 0.005
@@ -154,20 +154,20 @@ def test_overloaded_worker_answers_questions_in_time() -> None:
                 pass
             return real(question)
 
-        asked.questions.answering.answer = slow  # type: ignore[method-assign]
-        tell = asked.questions._send_answer
+        worker.questions.answering.answer = slow  # type: ignore[method-assign]
+        send_answer = worker.questions._send_answer
 
-        async def noting(message: Any, told: Any) -> None:
-            delays[told.id] = (loop.time() - begun[told.id], isinstance(told, WaitAnswer))
-            await tell(message, told)
+        async def noting(message: Any, answer: Any) -> None:
+            delays[answer.id] = (loop.time() - begun[answer.id], isinstance(answer, WaitAnswer))
+            await send_answer(message, answer)
 
-        asked.questions._send_answer = noting  # type: ignore[method-assign]
-        tasks = [asyncio.create_task(work) for work in (asked.questions._answer_all(), asked.questions._shed_all())]
+        worker.questions._send_answer = noting  # type: ignore[method-assign]
+        tasks = [asyncio.create_task(work) for work in (worker.questions._answer_all(), worker.questions._shed_all())]
         first = loop.time()
         for number in range(570):
             question = wait(number, f"asker {number}")
             begun[question.id] = loop.time()
-            await asked.questions.take(message_of(msgspec.json.encode(question), STAMP_MS + 1000 * loop.time()))
+            await worker.questions.take(message_of(msgspec.json.encode(question), STAMP_MS + 1000 * loop.time()))
             await asyncio.sleep(max(0.0, first + number / 190 - loop.time()))
         await asyncio.sleep(1.5)
         for task in tasks:

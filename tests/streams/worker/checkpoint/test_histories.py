@@ -67,9 +67,9 @@ def publish(world: World, together: bool) -> None:
     """Publish the events one by one, or as historical bundles."""
     if not together:
         return world.publish_events(EVENTS)
-    told = as_history(EVENTS, predicted=20)
-    for begin in range(0, len(told), LENGTH):
-        world.publish(b"alder", bundled("alder", map(msgspec.json.encode, told[begin : begin + LENGTH])))
+    history = as_history(EVENTS, predicted=20)
+    for begin in range(0, len(history), LENGTH):
+        world.publish(b"alder", bundled("alder", map(msgspec.json.encode, history[begin : begin + LENGTH])))
 
 
 def over(world: World, after: int = 10**9, writes: int = 1, compacted: bool = False, together: bool = False) -> Process:

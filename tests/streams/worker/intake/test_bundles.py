@@ -29,7 +29,7 @@ SETTINGS = Settings(
 LENGTH = 17
 
 
-def told() -> tuple[list[AnyEvent], list[AnyEvent]]:
+def history_and_rest() -> tuple[list[AnyEvent], list[AnyEvent]]:
     """Return a site's history, with predictions for its last jobs, and the events after it."""
     events = list(run(generate(3, 180, cpus=32, load=0.9), 32, "alder"))
     cut = [place for place, one in enumerate(events) if isinstance(one, Submit)][150]
@@ -56,7 +56,7 @@ def letters(world: World) -> Iterator[DeadLetter]:
 
 
 def test_bundles_train_as_their_single_events() -> None:
-    old, rest = told()
+    old, rest = history_and_rest()
     one_by_one, together = World(), sent(old, rest)
     one_by_one.publish_events([*old, *rest])
     for world in (one_by_one, together):
@@ -69,7 +69,7 @@ def test_bundles_train_as_their_single_events() -> None:
 
 @pytest.mark.parametrize("steps", range(3, 60, 8))
 def test_bundles_after_crash_give_same_state(steps: int) -> None:
-    old, rest = told()
+    old, rest = history_and_rest()
     whole_way, broken = sent(old, rest), sent(old, rest)
     asyncio.run(Process(whole_way, SETTINGS).live())
     broken.steps = steps
@@ -84,10 +84,10 @@ def as_if_not_there(world: World, old: list[AnyEvent], bad: int, rest: list[AnyE
     """Check that the durable state equals the state without the event."""
     other = sent([*old[:bad], *old[bad + 1 :]], rest)
     asyncio.run(Process(other, SETTINGS).live())
-    return bool(learnt(world) == learnt(other)) and said_once(world) == said_once(other)
+    return bool(learnt(world) == learnt(other)) and distinct_records(world) == distinct_records(other)
 
 
-def said_once(world: World) -> list[bytes]:
+def distinct_records(world: World) -> list[bytes]:
     return list(dict.fromkeys(world.records("predictions", "outcomes")))
 
 
@@ -95,7 +95,7 @@ BAD = 2 * LENGTH + 5
 
 
 def test_bundle_event_failing_in_engine_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    old, rest = told()
+    old, rest = history_and_rest()
     bad, apply = old[BAD], Engine.apply
 
     def failing(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
@@ -114,7 +114,7 @@ def test_bundle_event_failing_in_engine_is_rejected_alone(monkeypatch: pytest.Mo
 
 
 def test_bundle_event_crashing_workers_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    old, rest = told()
+    old, rest = history_and_rest()
     bad, apply, of = old[BAD], Engine.apply, checkpoint.SiteSnapshot.of
     doomed = set[int]()  # engines whose state cannot be stored
 
@@ -149,7 +149,7 @@ LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","historical"
 
 
 @pytest.mark.parametrize(
-    ("reason", "value", "said"),
+    ("reason", "value", "message"),
     [
         ("version", LINE.replace(b'"v":1', b'"v":2') + b"}", "version 2; this reads up to 1"),
         ("unknown_type", LINE.replace(b"submit", b"dance") + b"}", "'dance'; expected one of submit"),
@@ -169,8 +169,8 @@ LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","historical"
         ("wrong_key", LINE.replace(b"alder", b"birch") + b"}", "site 'birch' in a bundle of 'alder'"),
     ],
 )
-def test_bundle_event_unreadable_is_rejected_alone(reason: str, value: bytes, said: str) -> None:
-    old, rest = told()
+def test_bundle_event_unreadable_is_rejected_alone(reason: str, value: bytes, message: str) -> None:
+    old, rest = history_and_rest()
     others = list(map(msgspec.json.encode, old[:LENGTH]))
     world = World()
     world.publish(b"alder", bundled("alder", [*others[:5], value, *others[5:]]))
@@ -179,7 +179,7 @@ def test_bundle_event_unreadable_is_rejected_alone(reason: str, value: bytes, sa
     asyncio.run(Process(world, SETTINGS).live())
     (letter,) = letters(world)
     assert (letter.reason, letter.offset, letter.part, letter.site) == (reason, 0, 5, "alder")
-    assert said in letter.detail and letter.value == value.decode()
+    assert message in letter.detail and letter.value == value.decode()
     other = sent(old, rest)
     asyncio.run(Process(other, SETTINGS).live())
     assert learnt(world) == learnt(other)
@@ -196,7 +196,7 @@ def test_bundle_of_unreadable_events_is_one_dead_letter() -> None:
 
 
 def test_bundle_of_unreadable_events_is_one_letter_with_counts() -> None:
-    old, rest = told()
+    old, rest = history_and_rest()
     good = list(map(msgspec.json.encode, old[:LENGTH]))
     bad = [b"17", LINE.replace(b'"v":1', b'"v":2') + b"}", b"18"]
     world = World()
@@ -232,7 +232,7 @@ def test_unknown_fields_within_a_bundle_are_counted() -> None:
 
 
 def test_loop_runs_while_bundles_are_applied_or_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    old, rest = told()
+    old, rest = history_and_rest()
     world = sent(old, rest, length=150)
     world.publish(b"alder", msgspec.json.encode(Rebuild(site="alder", time=1.0, by="ada")))
     applied, at_once, apply = 0, 0, Engine.apply
@@ -261,7 +261,7 @@ def test_loop_runs_while_bundles_are_applied_or_read_again(monkeypatch: pytest.M
 
 
 def test_dead_letter_has_the_rejected_event_of_bundle() -> None:
-    old, _ = told()
+    old, _ = history_and_rest()
     last = max(old, key=lambda one: one.time)
     bad = Submit(site="alder", time=last.time + 1e9, job="far", historical=True, old=True)
     world = World()
@@ -280,7 +280,7 @@ def test_bundle_without_events_is_malformed() -> None:
 
 
 def test_job_without_prediction_has_no_latency() -> None:
-    old, _ = told()
+    old, _ = history_and_rest()
     world = sent(old, [Submit(site="alder", time=max(one.time for one in old), job="new")])
     process = Process(world, SETTINGS)
     asyncio.run(process.live())

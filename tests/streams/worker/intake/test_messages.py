@@ -43,7 +43,7 @@ def test_event_with_special_characters_in_site_is_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "value", "said"),
+    ("reason", "value", "message"),
     [
         ("empty", None, "no value"),
         ("empty", b"", "no value"),
@@ -74,11 +74,11 @@ def test_event_with_special_characters_in_site_is_decoded() -> None:
         ("wrong_key", BEGIN.replace(b"ctc", b"kth") + b"}", "'kth'"),
     ],
 )
-def test_undecodable_message_raises_unreadable_with_reason(reason: str, value: bytes | None, said: str) -> None:
+def test_undecodable_message_raises_unreadable_with_reason(reason: str, value: bytes | None, message: str) -> None:
     with pytest.raises(Unreadable) as error:
         read_event(b"ctc", value)
     assert error.value.reason == reason
-    assert said in error.value.detail
+    assert message in error.value.detail
     assert len(error.value.detail) <= 500
 
 
@@ -88,8 +88,8 @@ def test_message_without_key_raises_unreadable() -> None:
 
 
 def test_event_types_equal_documented_list() -> None:
-    told = "submit start end cancel hold release suspend resume alter requeue expected_start capacity heartbeat"
-    assert tuple(told.split()) == EVENT_TYPES
+    names = "submit start end cancel hold release suspend resume alter requeue expected_start capacity heartbeat"
+    assert tuple(names.split()) == EVENT_TYPES
 
 
 def mutated(value: bytes, dice: random.Random) -> bytes:

@@ -153,11 +153,11 @@ def test_idle_site_is_evicted_and_again_after_a_crash() -> None:
     assert set(world.table) == {b"new", b"latest"}
     assert set(world.started) == {"new", "latest"}
     assert letters(world) == [("too_many_sites", offset) for offset in range(8, 12)]
-    said = world.records("predictions")
+    predictions = world.records("predictions")
     world.committed = {}
     live(world, chosen)
     assert set(world.table) == {b"new", b"latest"}
-    assert set(world.records("predictions")) == set(said)
+    assert set(world.records("predictions")) == set(predictions)
 
 
 def test_returning_evicted_site_is_deleted_before_it_restarts() -> None:
@@ -256,10 +256,10 @@ def test_unrecoverable_entries_are_a_gap_until_they_expire() -> None:
     live(world, settings(), events=Logs(world, table.states, first=255))
     stored = decode_stored(world.table[b"alder"])
     assert stored.generation == 1
-    told = [msgspec.json.decode(value)["degraded"] for value in world.records("predictions")[before:]]
-    assert told[0] == "history has a gap"
-    assert told[-1] is None
-    changes = sum(one != other for one, other in pairwise(told))
+    degraded = [msgspec.json.decode(value)["degraded"] for value in world.records("predictions")[before:]]
+    assert degraded[0] == "history has a gap"
+    assert degraded[-1] is None
+    changes = sum(one != other for one, other in pairwise(degraded))
     assert changes == 1
     # A reload restores the full state and gives the same predictions.
     handle = read_back(world)
@@ -274,8 +274,8 @@ def test_events_deleted_unread_mark_predictions_degraded() -> None:
     logs = Logs(world, first=300, committed=260)
     live(world, settings(), events=logs)
     assert logs.lost_events == {0: 40}
-    told = {msgspec.json.decode(value)["degraded"] for value in world.records("predictions")[before:]}
-    assert told == {"events were lost"}
+    degraded = {msgspec.json.decode(value)["degraded"] for value in world.records("predictions")[before:]}
+    assert degraded == {"events were lost"}
     handle = read_back(world, events=Logs(world, first=300, committed=len(world.messages[0])))
     assert handle.engine.degraded == "events were lost"
 
@@ -298,8 +298,8 @@ def test_events_deleted_while_running_are_counted_and_reported() -> None:
 
     asyncio.run(overtaken())
     assert logs.lost_events == {0: 40}
-    told = [msgspec.json.decode(value)["degraded"] for value in world.records("predictions")]
-    assert set(told[-10:]) == {"events were lost"} and "events were lost" not in told[:50]
+    degraded = [msgspec.json.decode(value)["degraded"] for value in world.records("predictions")]
+    assert set(degraded[-10:]) == {"events were lost"} and "events were lost" not in degraded[:50]
     handle = read_back(world)
     assert handle.engine.degraded == "events were lost"
 

@@ -23,7 +23,7 @@ SETTINGS = Settings(
 BEFORE = 20
 
 
-def told() -> tuple[list[AnyEvent], LoadPrior, list[AnyEvent]]:
+def events_and_prior() -> tuple[list[AnyEvent], LoadPrior, list[AnyEvent]]:
     """A young site's events before and after the prior."""
     events = [Capacity(site="alder", time=0.0, cpus=32), *run(generate(3, 40, cpus=32, load=0.9), 32, "alder")]
     prior = LoadPrior(site="alder", time=1e9, by="ada", why="what other sites taught", prior=own_prior())
@@ -32,7 +32,7 @@ def told() -> tuple[list[AnyEvent], LoadPrior, list[AnyEvent]]:
 
 def replayed() -> list[Prediction]:
     """Return the predictions of an engine without Kafka."""
-    before, prior, after = told()
+    before, prior, after = events_and_prior()
     engine = Engine("alder", SETTINGS.engine)
     records = [one for event in before for one in engine.apply(event)]
     assert operate(engine, prior).startswith("the forests start from 400 jobs")
@@ -42,7 +42,7 @@ def replayed() -> list[Prediction]:
 
 @pytest.mark.parametrize("steps", [None, 4, 9, 14, 19])
 def test_worker_with_sent_prior_equals_replay_after_a_crash(steps: int | None) -> None:
-    before, prior, after = told()
+    before, prior, after = events_and_prior()
     world = World()
     world.publish_events(before)
     world.publish(b"alder", msgspec.json.encode(prior))
@@ -58,7 +58,7 @@ def test_worker_with_sent_prior_equals_replay_after_a_crash(steps: int | None) -
 
 
 def test_prediction_by_prior_has_reason_jobs_of_other_sites() -> None:
-    found, (before, _, _) = replayed(), told()
+    found, (before, _, _) = replayed(), events_and_prior()
     assert {one.reason for one in found} == {"boosted: jobs of other sites"}
     later = [one for one in found if one.made_at > before[-1].time]
     assert later and all(one.predicted_wait_s == pytest.approx(3600.0, rel=0.1) for one in later)
@@ -70,7 +70,7 @@ def test_operation_that_fails_becomes_a_dead_letter(monkeypatch: pytest.MonkeyPa
         raise TypeError("a forest of nothing")
 
     monkeypatch.setattr(processing, "operate", fail)
-    before, prior, after = told()
+    before, prior, after = events_and_prior()
     world = World()
     world.publish_events(before)
     world.publish(b"alder", msgspec.json.encode(prior))

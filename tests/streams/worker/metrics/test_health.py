@@ -18,7 +18,7 @@ class Server:
 
     def __init__(self) -> None:
         self.hangs = False
-        self.asked = 0
+        self.writes = 0
         self.open = 0  # connections as to Kafka
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -29,7 +29,7 @@ class Server:
                 if not self.hangs:
                     writer.write(struct.pack(">i", 10) + data[8:12] + bytes(6))  # ApiVersions: no error, no versions
                 continue
-            self.asked += data.count(b"HSET")
+            self.writes += data.count(b"HSET")
             if not self.hangs:
                 replies = data.count(b"*")  # a command each
                 writer.write(b":1\r\n" if b"HSET" in data else b"+OK\r\n" * replies)
@@ -49,25 +49,25 @@ def test_health_reports_answering_hanging_and_absent_servers(monkeypatch: pytest
     monkeypatch.setattr(process_metrics, "PATIENCE_S", 60.0)  # long enough on a busy machine
     now, server = 100.0, Server()
 
-    async def look(nobody: int) -> None:
+    async def look(closed_port: int) -> None:
         nonlocal now
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
         port = listening.sockets[0].getsockname()[1]
         settings = Settings(
-            kafka=KafkaSettings(bootstrap=f"127.0.0.1:{nobody},127.0.0.1:{port}"),
+            kafka=KafkaSettings(bootstrap=f"127.0.0.1:{closed_port},127.0.0.1:{port}"),
             redis=RedisSettings(url=f"redis://127.0.0.1:{port}/0?protocol=2"),
         )
         found = Health(settings, lambda: now)
         await found.look()
-        assert (found.broker, found.store, server.asked) == (None, None, 1)
+        assert (found.broker, found.store, server.writes) == (None, None, 1)
 
         server.hangs = True
         monkeypatch.setattr(process_metrics, "PATIENCE_S", 0.3)
         await asyncio.gather(found.look(), found.look())
-        assert (found.store, server.asked) == (None, 1)  # cached result
+        assert (found.store, server.writes) == (None, 1)  # cached result
         now += FRESH_S + 0.1
         await asyncio.gather(found.look(), found.look())
-        assert (found.store, server.asked) == ("redis: no answer within 0.3 s", 2)
+        assert (found.store, server.writes) == ("redis: no answer within 0.3 s", 2)
         assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"  # although it accepts connections
 
         while server.open:  # the time limit of the test fails it if a connection stays open
@@ -79,5 +79,5 @@ def test_health_reports_answering_hanging_and_absent_servers(monkeypatch: pytest
         await found.look()
         assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"
 
-    with away() as nobody:
-        asyncio.run(look(nobody))
+    with away() as closed_port:
+        asyncio.run(look(closed_port))

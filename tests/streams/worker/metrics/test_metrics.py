@@ -308,9 +308,9 @@ def test_metrics_page_of_many_sites_yields_to_other_tasks(alder: Engine, monkeyp
 def test_training_time_is_summed_over_processes(name: str) -> None:
     """A total that restarts at 0 with the process is a counter, as `rate` and `sum` expect."""
     pages = {}
-    for number, told in ((1, [2, 5]), (2, [1])):
+    for number, cpu_times_s in ((1, [2, 5]), (2, [1])):
         shown = Metrics(10)
-        for total in told:
+        for total in cpu_times_s:
             shown.trained(total, total)
         pages[number] = asyncio.run(shown.page()).decode()
     families = {family.name: family for family in text_string_to_metric_families(merged(pages))}

@@ -114,7 +114,7 @@ def test_repair_lets_others_continue_and_defers_questions(monkeypatch: pytest.Mo
         process = Process(world, settings(1000), store=Slow)
         await process.take_over(0)
         messages = world.delivered(0)
-        asking = Answering(process.owner, process.freshness, is_restoring=process.owner.is_restoring)
+        answering = Answering(process.owner, process.freshness, is_restoring=process.owner.is_restoring)
         for message in messages[:2]:
             await process.owner.take(message)
         await process.done()
@@ -124,15 +124,15 @@ def test_repair_lets_others_continue_and_defers_questions(monkeypatch: pytest.Mo
             await process.owner.take(message)
         while process.owner["birch"].offset < 9:
             await asyncio.sleep(0)
-        told = asking.answer(SiteQuestion(id="1", site="alder"))
-        assert isinstance(told, NoAnswer) and told.reason == BUSY, told
+        answer = answering.answer(SiteQuestion(id="1", site="alder"))
+        assert isinstance(answer, NoAnswer) and answer.reason == BUSY, answer
         await process.owner.take(messages[-1])  # one is skipped, perhaps of alder
         for _ in range(100):
             await asyncio.sleep(0)
         Slow.may.set()
         await process.done()
-        told = asking.answer(SiteQuestion(id="2", site="alder"))
-        assert isinstance(told, SiteAnswer) and not process.owner.is_restoring("alder")
+        answer = answering.answer(SiteQuestion(id="2", site="alder"))
+        assert isinstance(answer, SiteAnswer) and not process.owner.is_restoring("alder")
         assert process.owner["alder"] is not failed, "who is making estimates by the engine that failed stops"
         assert {process.owner[site].engine.degraded for site in ("alder", "birch")} == {"events were lost"}
         await process.hand_over(0)

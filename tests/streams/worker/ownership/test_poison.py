@@ -193,7 +193,7 @@ def test_unreadable_poison_message_is_rejected() -> None:
     world = world_of_two()
     asyncio.run(Process(world, SETTINGS).live())
 
-    async def asking(crash: bool) -> bool:
+    async def take_question(crash: bool) -> bool:
         process = Process(world, SETTINGS)
         await process.take_over(0)
         while "alder" not in process.owner:
@@ -208,7 +208,7 @@ def test_unreadable_poison_message_is_rejected() -> None:
 
     for _ in range(10):
         with contextlib.suppress(Crash):
-            if not asyncio.run(asking(crash=True)):
+            if not asyncio.run(take_question(crash=True)):
                 break
     else:
         raise AssertionError("they crash for ever")

@@ -115,8 +115,8 @@ def test_blocked_site_keeps_others_running_in_order() -> None:
     assert set(world.records("predictions", "outcomes")) == expected("alder", "birch")
     values = world.records("predictions", "outcomes")
     for site in ("alder", "birch"):
-        said = [value for value in dict.fromkeys(values) if f'"{site}"'.encode() in value]
-        assert said == replayed(site)
+        records = [value for value in dict.fromkeys(values) if f'"{site}"'.encode() in value]
+        assert records == replayed(site)
 
 
 def test_blocked_site_is_skipped_and_limits_acknowledgement() -> None:
@@ -280,12 +280,12 @@ def world_with_a_bundle() -> tuple[World, list[bytes]]:
 
 def test_model_due_within_a_bundle_is_awaited_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     world, replayed = world_with_a_bundle()
-    asked, opened, fit = threading.Event(), threading.Event(), Trained.fit
+    training_started, opened, fit = threading.Event(), threading.Event(), Trained.fit
     trainings = 0
 
     def fitted(jobs: Iterable[Pair]) -> dict[int, float]:
         nonlocal trainings
-        asked.set()
+        training_started.set()
         assert opened.wait(60), "the loop stands still until the training has ended"
         opened.clear()
         trainings += 1
@@ -297,8 +297,8 @@ def test_model_due_within_a_bundle_is_awaited_by_the_loop(monkeypatch: pytest.Mo
     async def opening() -> None:
         while True:
             await asyncio.sleep(0)
-            if asked.is_set():
-                asked.clear()
+            if training_started.is_set():
+                training_started.clear()
                 opened.set()
 
     async def scenario() -> None:
@@ -342,5 +342,5 @@ def test_partly_applied_bundle_yields_and_can_move() -> None:
     assert 0 < begun == stored.applied_parts < len(bundle) and stored.offset == len(first) + 1 == world.committed[0]
     GATE.set()
     asyncio.run(Process(world, settings()).live())
-    said = [value for value in dict.fromkeys(world.records("predictions", "outcomes")) if b'"alder"' in value]
-    assert said == replayed and world.committed[0] == len(world.messages[0])
+    records = [value for value in dict.fromkeys(world.records("predictions", "outcomes")) if b'"alder"' in value]
+    assert records == replayed and world.committed[0] == len(world.messages[0])
