@@ -17,11 +17,14 @@ from numba.core import config
 from numba.core.caching import CacheImpl, InTreeCacheLocator
 from numba.misc.appdirs import AppDirs
 
+from models import machine_code
+
 ROOT = Path(__file__).parent
 _PACKAGE = __name__.rpartition(".")[0]
 _IMPORT = re.compile(rf"^from {re.escape(_PACKAGE)}(\.[\w.]+)? import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+")
 _KERNEL = "\n@njit"
+_LAYOUT = "callees as intermediate code"  # of the stored kernels: changes with `machine_code`
 
 
 def folder() -> Path:
@@ -73,7 +76,7 @@ def version(file: Path) -> str:
         seen |= new
         pending += filter(_compiles, new)
     sources = (f"{one.relative_to(ROOT)}\n{_source(one)}" for one in sorted(seen))
-    return hashlib.sha256("\n".join([_PACKAGE, *sources]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join([_PACKAGE, _LAYOUT, *sources]).encode()).hexdigest()[:16]
 
 
 def _place(file: Path) -> Path:
@@ -105,4 +108,5 @@ def _others() -> str:
     return config.CACHE_LOCATOR_CLASSES or ",".join(one.__name__ for one in CacheImpl._locator_classes)
 
 
+machine_code.defer()
 config.CACHE_LOCATOR_CLASSES = f"{__name__}.{KernelLocator.__name__},{_others()}"

@@ -1,5 +1,6 @@
 """Compiled kernels are cached by the content of their sources, for all copies on a machine."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -28,18 +29,39 @@ LIMIT = 1
 
 @njit(cache=True)
 def doubled(number):
+    if number < 0:
+        raise ValueError(number)
     return BASE * number
 """
 RUN = "from models.caller import caller; print(caller(4), sum(caller.stats.cache_hits.values()))"
+CALL_BOTH = "from models.caller import caller, doubled; print(caller(4), doubled(4))"
+CALL_CALLEE = "from models.caller import doubled; print(doubled(4), sum(doubled.stats.cache_hits.values()))"
+CALL_WRONGLY = """
+from models.caller import caller
+
+caller(4)
+try:
+    caller(-4)
+except ValueError as error:
+    print(*error.args, sum(caller.stats.cache_hits.values()))
+"""
+IN_THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from models.caller import caller, doubled
+
+with ThreadPoolExecutor(2) as threads:
+    print(*(one.result() for one in (threads.submit(caller, 4), threads.submit(doubled, 4))))
+"""
 
 
 @pytest.fixture
 def copies(tmp_path: Path) -> tuple[Path, Path]:
-    """Return two copies of a package with three files and the module under test."""
+    """Return two copies of a package with three files and the modules under test."""
     for clone in ("first", "second"):
         folder = tmp_path / clone / "models"
         folder.mkdir(parents=True)
-        shutil.copy(ROOT / "models" / "kernels.py", folder)
+        for module in ("kernels.py", "machine_code.py"):
+            shutil.copy(ROOT / "models" / module, folder)
         (folder / "__init__.py").touch()
         (folder / "caller.py").write_text(CALLER)
         (folder / "callee.py").write_text(CALLEE)
@@ -47,10 +69,13 @@ def copies(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "first", tmp_path / "second"
 
 
-def called(clone: Path, cache: Path) -> tuple[int, int]:
-    """Call the kernel in its own process; return its result and the number of cache hits."""
+def called(clone: Path, cache: Path, program: str = RUN) -> tuple[int, int]:
+    """Run a program in its own process; return the two numbers that it prints.
+
+    The default one calls the kernel, and prints its result and the number of cache hits.
+    """
     run = subprocess.run(
-        [sys.executable, "-c", RUN],
+        [sys.executable, "-c", program],
         cwd=clone,
         env={"NUMBA_CACHE_DIR": str(cache)},
         capture_output=True,
@@ -95,3 +120,55 @@ def test_unwritable_cache_folder_falls_back_to_numba(copies: tuple[Path, Path], 
 
 def test_kernel_locator_ignores_functions_of_other_packages() -> None:
     assert kernels.KernelLocator.from_function(called, __file__) is None
+
+
+def has_machine_code(cache: Path, module: str) -> bool:
+    """Return whether the only kernel of this module is stored with machine code."""
+    (file,) = cache.rglob(f"{module}.*.nbc")
+    return b"bitcode" not in file.read_bytes()
+
+
+def test_callee_is_stored_without_machine_code(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert called(copies[0], cache) == (9, 0)
+    assert has_machine_code(cache, "caller")
+    assert not has_machine_code(cache, "callee")
+
+
+def test_callee_gets_machine_code_when_python_calls_it(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert called(copies[0], cache, CALL_BOTH) == (9, 8)
+    assert has_machine_code(cache, "callee")
+    assert called(copies[1], cache, CALL_CALLEE) == (8, 1)
+
+
+def test_stored_callee_gets_machine_code_in_a_later_process(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert called(copies[0], cache) == (9, 0)
+    assert called(copies[1], cache, CALL_CALLEE) == (8, 1)
+    assert has_machine_code(cache, "callee")
+    assert called(copies[1], cache, CALL_CALLEE) == (8, 1)
+
+
+def test_stored_callee_serves_another_caller(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert called(copies[0], cache) == (9, 0)
+    for file in cache.rglob("caller.*"):
+        file.unlink()
+    assert called(copies[0], cache) == (9, 0)
+    assert not has_machine_code(cache, "callee")
+
+
+def test_callee_raises_its_own_errors(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    assert [called(clone, tmp_path / "cache", CALL_WRONGLY) for clone in copies] == [(-4, 0), (-4, 1)]
+
+
+def test_callee_in_another_thread_is_callable(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    assert called(copies[0], tmp_path / "cache", IN_THREADS) == (9, 8)
+
+
+def test_untested_numba_compiles_callees_as_usual(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    file = copies[0] / "models" / "machine_code.py"
+    file.write_text(re.sub(r"^TESTED = .*$", 'TESTED = ("0.0.",)', file.read_text(), flags=re.MULTILINE))
+    assert called(copies[0], tmp_path / "cache") == (9, 0)
+    assert has_machine_code(tmp_path / "cache", "callee")
