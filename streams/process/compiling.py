@@ -1,6 +1,7 @@
 """Prevent concurrent numba compilation by the processes of one machine, and report long compilation to the user."""
 
 import fcntl
+import gc
 import math
 import os
 import sys
@@ -48,6 +49,22 @@ def compiling_alone() -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+@contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """Run Python's garbage collector rarely in the block, without the objects that exist now.
+
+    Compiling creates many objects, and few of them are garbage in cycles. Each collection scans all that are left.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def progress_line(done: int, total: int, spent_s: float) -> str:

@@ -9,7 +9,7 @@ from models import kernels
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up, warm_up_half
 from models.waits.order import compiled_steps
-from streams.process.compiling import compiling_alone, reported_progress
+from streams.process.compiling import collecting_seldom, compiling_alone, reported_progress
 from streams.settings.usable_cpus import usable_cpus
 
 
@@ -19,7 +19,7 @@ def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = la
     Args:
         report: Receives progress reports, none if all is in the cache.
     """
-    with compiling_alone(), reported_progress(report), _second_process():
+    with compiling_alone(), collecting_seldom(), reported_progress(report), _second_process():
         warm_up(settings)
 
 
@@ -38,4 +38,5 @@ def _second_process() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    warm_up_half()
+    with collecting_seldom():
+        warm_up_half()

@@ -1,6 +1,7 @@
 """Only one process of a machine compiles at a time."""
 
 import fcntl
+import gc
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from streams.offline.excerpt import whole
 from streams.offline.searching import process_map
 from streams.process import compiling, first_start
 from streams.process.compiling import (
+    collecting_seldom,
     compilation_warning,
     compiling_alone,
     progress_line,
@@ -111,6 +113,14 @@ def test_compile_kernels_starts_second_process_if_needed(
     monkeypatch.setattr(first_start, "warm_up", warm_up)
     first_start.compile_kernels(EngineSettings())
     assert [process.returncode for process in started] == [-SIGTERM] * expected
+
+
+def test_collector_is_as_before_after_compiling() -> None:
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with collecting_seldom():
+        assert gc.get_threshold() > before[0]
+        assert gc.get_freeze_count() > before[1]
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
 
 
 def test_progress_of_compiling_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
