@@ -13,8 +13,8 @@ FIRST = StartEstimate(expected_start=10 * HOUR_S, latest=20 * HOUR_S, made_at=0.
 
 def test_estimate_of_prediction_has_start_and_latest_start() -> None:
     bounds = {"0.5": 1000.0, "0.9": 5000.0}
-    said = prediction("4711", 1000.0, 700.0, predicted_start=1100.0, bounds=bounds, waited_s=600.0)
-    assert estimate_of(said) == StartEstimate(1100.0, 5100.0, 700.0)
+    record = prediction("4711", 1000.0, 700.0, predicted_start=1100.0, bounds=bounds, waited_s=600.0)
+    assert estimate_of(record) == StartEstimate(1100.0, 5100.0, 700.0)
 
 
 def test_about_to_start_notice_is_due_once() -> None:
@@ -22,9 +22,9 @@ def test_about_to_start_notice_is_due_once() -> None:
     assert due(job, 9 * HOUR_S, BEFORE_S) is None
     now = 10 * HOUR_S - BEFORE_S
     assert due(job, now, BEFORE_S) == "about_to_start"
-    told = notice(job, "about_to_start", now, "notify")
-    assert told.text == "job 4711 at kth is expected to start in about 15m"
-    job.was_notified(told, BEFORE_S)
+    message = notice(job, "about_to_start", now, "notify")
+    assert message.text == "job 4711 at kth is expected to start in about 15m"
+    job.was_notified(message, BEFORE_S)
     assert due(job, now + 60, BEFORE_S) is None
 
 
@@ -34,22 +34,22 @@ def test_job_submitted_shortly_before_its_start_has_no_notice() -> None:
 
 
 def test_job_past_its_first_latest_start_waits_unusually_long() -> None:
-    told = notice(watched(PLACE, FIRST, BEFORE_S), "slipped", 400 * HOUR_S, "notify").text
-    assert told.endswith("by its latest predicted time: it has waited longer than 90 % of jobs like it")
+    text = notice(watched(PLACE, FIRST, BEFORE_S), "slipped", 400 * HOUR_S, "notify").text
+    assert text.endswith("by its latest predicted time: it has waited longer than 90 % of jobs like it")
 
 
 def test_notice_of_delay_follows_estimate_or_clock_past_latest() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     job.estimated(StartEstimate(21 * HOUR_S, 40 * HOUR_S, HOUR_S))
     assert due(job, HOUR_S, BEFORE_S) == "slipped"
-    told = notice(job, "slipped", HOUR_S, "notify")
-    assert told.text == "job 4711 at kth is expected to start in about 20h, 11h later than first predicted"
-    job.was_notified(told, BEFORE_S)
+    message = notice(job, "slipped", HOUR_S, "notify")
+    assert message.text == "job 4711 at kth is expected to start in about 20h, 11h later than first predicted"
+    job.was_notified(message, BEFORE_S)
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
     assert due(job, 41 * HOUR_S, BEFORE_S) == "slipped"
-    told = notice(job, "slipped", 41 * HOUR_S, "notify")
-    assert told.text == "job 4711 at kth has not started by its latest predicted time"
-    job.was_notified(told, BEFORE_S)
+    message = notice(job, "slipped", 41 * HOUR_S, "notify")
+    assert message.text == "job 4711 at kth has not started by its latest predicted time"
+    job.was_notified(message, BEFORE_S)
     assert due(job, 42 * HOUR_S, BEFORE_S) is None  # notified once, until the next estimate
     job.estimated(StartEstimate(43 * HOUR_S, 44 * HOUR_S, 42 * HOUR_S))
     assert due(job, 42.9 * HOUR_S, BEFORE_S) == "slipped"
@@ -71,9 +71,9 @@ def test_delay_to_an_imminent_start_is_notified_once() -> None:
 def test_bound_before_expected_start_is_ignored() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     job.estimated(StartEstimate.of(21 * HOUR_S, 12 * HOUR_S, HOUR_S))
-    told = notice(job, "slipped", HOUR_S, "notify")
-    assert told.latest == told.expected_start
-    job.was_notified(told, BEFORE_S)
+    message = notice(job, "slipped", HOUR_S, "notify")
+    assert message.latest == message.expected_start
+    job.was_notified(message, BEFORE_S)
     assert due(job, HOUR_S, BEFORE_S) is None
 
 
@@ -83,9 +83,9 @@ def test_sooner_notice_is_due_if_half_of_remaining_wait_is_gone() -> None:
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
     job.estimated(StartEstimate(6 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
     assert due(job, 2 * HOUR_S, BEFORE_S) == "sooner"
-    told = notice(job, "sooner", 2 * HOUR_S, "notify")
-    assert told.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than first predicted"
-    job.was_notified(told, BEFORE_S)
+    message = notice(job, "sooner", 2 * HOUR_S, "notify")
+    assert message.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than first predicted"
+    job.was_notified(message, BEFORE_S)
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
 
 
@@ -115,8 +115,8 @@ def test_blocked_job_notice_contains_no_start() -> None:
     job.blocked_by = "held back by a limit"
     assert due(job, 10 * HOUR_S - BEFORE_S, BEFORE_S) is None
     assert due(job, 21 * HOUR_S, BEFORE_S) == "slipped"
-    told = notice(job, "slipped", 21 * HOUR_S, "notify").text
-    assert told == "job 4711 at kth has no predictable start: held back by a limit"
+    text = notice(job, "slipped", 21 * HOUR_S, "notify").text
+    assert text == "job 4711 at kth has no predictable start: held back by a limit"
 
 
 def test_later_estimate_of_blocked_job_is_considered() -> None:

@@ -11,11 +11,11 @@ LIVE = LiveState(queued_jobs=3, running_jobs=4, free_cpus=5)
 JOB = JobRequest(cpus=8, walltime=7200.0, user="ada")
 
 
-def said(wait_s: float | None, run_s: float | None = 3600.0, cpus: int = 64, made_at: float = 1000.0) -> WaitAnswer:
+def reply(wait_s: float | None, run_s: float | None = 3600.0, cpus: int = 64, made_at: float = 1000.0) -> WaitAnswer:
     start = None if wait_s is None else made_at + wait_s
     times = {"predicted_wait_s": wait_s, "predicted_run_s": run_s, "predicted_start": start}
-    told = {"method": "qespera", "reason": "as before", "live": LIVE, "site_cpus": cpus, "bounds": {"0.9": 99.0}}
-    return WaitAnswer(id="1", site="", made_at=made_at, **times, **told)
+    fields = {"method": "qespera", "reason": "as before", "live": LIVE, "site_cpus": cpus, "bounds": {"0.9": 99.0}}
+    return WaitAnswer(id="1", site="", made_at=made_at, **times, **fields)
 
 
 def stands(wait_s: float, run_s: float = 3600.0) -> GridEstimate:
@@ -33,7 +33,7 @@ def responses(found: Ranking) -> list[tuple[str, float | None]]:
 
 
 def test_rank_sorts_by_response_time() -> None:
-    found = rank(JOB, {"far": said(900.0), "near": said(60.0), "now": said(0.0)}, {})
+    found = rank(JOB, {"far": reply(900.0), "near": reply(60.0), "now": reply(0.0)}, {})
     assert responses(found) == [("now", 3600.0), ("near", 3660.0), ("far", 4500.0)]
     assert found.job == JOB
     near = ranked(found)["near"]
@@ -42,29 +42,34 @@ def test_rank_sorts_by_response_time() -> None:
 
 
 def test_rank_puts_the_surer_of_similar_estimates_first() -> None:
-    bold = msgspec.structs.replace(said(0.0), bounds={"0.9": 9000.0})
-    found = rank(JOB, {"bold": bold, "sure": said(60.0), "far": said(1800.0)}, {})
+    bold = msgspec.structs.replace(reply(0.0), bounds={"0.9": 9000.0})
+    found = rank(JOB, {"bold": bold, "sure": reply(60.0), "far": reply(1800.0)}, {})
     assert responses(found) == [("sure", 3660.0), ("bold", 3600.0), ("far", 5400.0)]
 
 
 def test_ranking_compares_the_wait_that_the_site_names() -> None:
-    doubtful = msgspec.structs.replace(said(0.0), cautious_wait_s=7200.0)
-    found = rank(JOB, {"doubtful": doubtful, "far": said(3600.0)}, {})
+    doubtful = msgspec.structs.replace(reply(0.0), cautious_wait_s=7200.0)
+    found = rank(JOB, {"doubtful": doubtful, "far": reply(3600.0)}, {})
     assert [(one.site, one.cautious_wait_s) for one in found.ranking] == [("far", 3609.9), ("doubtful", 7200.0)]
-    assert ranked(rank(JOB, {"mute": said(None)}, {}))["mute"].cautious_wait_s is None
+    assert ranked(rank(JOB, {"mute": reply(None)}, {}))["mute"].cautious_wait_s is None
 
 
 def test_rank_prefers_fast_site_despite_longer_wait() -> None:
-    told = {"fast": said(1200.0, run_s=1800.0), "slow": said(0.0)}
-    found = rank(JOB, told, {"fast": SiteSettings(speed=2.0)})
+    answers = {"fast": reply(1200.0, run_s=1800.0), "slow": reply(0.0)}
+    found = rank(JOB, answers, {"fast": SiteSettings(speed=2.0)})
     assert found.reference_run_s == 3600.0
     assert responses(found) == [("fast", 3000.0), ("slow", 3600.0)]
     assert [one.speed for one in found.ranking] == [2.0, 1.0]
 
 
 def test_common_run_time_is_the_median_of_the_sites() -> None:
-    told = {"a": said(0.0, 1000.0), "b": said(0.0, 2000.0), "c": said(0.0, 3000.0), "d": said(0.0, None)}
-    found = rank(JOB, told, {"a": SiteSettings(speed=4.0)})
+    answers = {
+        "a": reply(0.0, 1000.0),
+        "b": reply(0.0, 2000.0),
+        "c": reply(0.0, 3000.0),
+        "d": reply(0.0, None),
+    }
+    found = rank(JOB, answers, {"a": SiteSettings(speed=4.0)})
     assert found.reference_run_s == 3000.0  # of 4000, 2000 and 3000
     assert responses(found) == [("a", 750.0), ("b", 3000.0), ("c", 3000.0), ("d", 3000.0)]
 
@@ -83,37 +88,37 @@ def test_common_run_time_is_the_median_of_the_sites() -> None:
 def test_rank_reference_run_time_depends_on_available_estimates(
     run_s: float | None, predicted: float | None, walltime: float | None, expected: float | None
 ) -> None:
-    found = rank(JobRequest(cpus=1, walltime=walltime), {"a": said(10.0, predicted)}, {}, run_s)
+    found = rank(JobRequest(cpus=1, walltime=walltime), {"a": reply(10.0, predicted)}, {}, run_s)
     assert found.reference_run_s == expected
     assert responses(found) == [("a", None if expected is None else 10.0 + expected)]
 
 
 def test_site_with_little_history_ranks_last_with_reason() -> None:
-    new = msgspec.structs.replace(said(0.0), low_confidence="only 1 of its jobs started so far")
-    old = msgspec.structs.replace(said(1.0), stale="its last event came 2h ago")
-    found = rank(JOB, {"new": new, "slow": said(90_000.0), "old": old, "none": said(None)}, {})
+    new = msgspec.structs.replace(reply(0.0), low_confidence="only 1 of its jobs started so far")
+    old = msgspec.structs.replace(reply(1.0), stale="its last event came 2h ago")
+    found = rank(JOB, {"new": new, "slow": reply(90_000.0), "old": old, "none": reply(None)}, {})
     assert [one.site for one in found.ranking] == ["slow", "new", "none", "old"]
     assert [one.low_confidence for one in found.ranking[:2]] == [None, "only 1 of its jobs started so far"]
     assert found.ranking[1].predicted_wait_s == 0.0
 
 
 def test_sites_without_an_estimate_come_last_and_ties_go_by_name() -> None:
-    told = {"none": said(None), "b": said(5.0), "a": said(5.0), "also none": said(None)}
-    assert [one.site for one in rank(JOB, told, {}).ranking] == ["a", "b", "also none", "none"]
-    unknown_run = {name: said(wait_s, None) for name, wait_s in (("x", None), ("late", 9.0), ("soon", 1.0))}
+    answers = {"none": reply(None), "b": reply(5.0), "a": reply(5.0), "also none": reply(None)}
+    assert [one.site for one in rank(JOB, answers, {}).ranking] == ["a", "b", "also none", "none"]
+    unknown_run = {name: reply(wait_s, None) for name, wait_s in (("x", None), ("late", 9.0), ("soon", 1.0))}
     assert [one.site for one in rank(JobRequest(), unknown_run, {}).ranking] == ["soon", "late", "x"]
 
 
 def test_impossible_sites_are_excluded_with_reason() -> None:
-    told: dict[str, Reply] = {
-        "small": said(0.0, cpus=4),
-        "nameless": said(0.0, cpus=0),
-        "limited": said(0.0),
-        "short": said(0.0),
+    answers: dict[str, Reply] = {
+        "small": reply(0.0, cpus=4),
+        "nameless": reply(0.0, cpus=0),
+        "limited": reply(0.0),
+        "short": reply(0.0),
         "silent": "no worker answers for this site",
     }
     limits = {"limited": SiteSettings(max_cpus=7), "short": SiteSettings(max_walltime=3600.0)}
-    found = rank(JOB, told, limits)
+    found = rank(JOB, answers, limits)
     assert list(ranked(found)) == ["nameless"]  # its size is missing
     assert [(out.site, out.reason) for out in found.left_out] == [
         ("limited", "takes jobs of at most 7 CPUs"),
@@ -125,19 +130,19 @@ def test_impossible_sites_are_excluded_with_reason() -> None:
 
 def test_ranking_limit_applies_to_the_walltime_at_the_site() -> None:
     limit = SiteSettings(speed=2.0, max_walltime=3600.0)
-    assert ranked(rank(JOB, {"fast": said(0.0)}, {"fast": limit}))
+    assert ranked(rank(JOB, {"fast": reply(0.0)}, {"fast": limit}))
     assert JOB.question("1", "fast", limit.speed).walltime == 3600.0
-    assert not ranked(rank(JobRequest(walltime=7201.0), {"fast": said(0.0)}, {"fast": limit}))
+    assert not ranked(rank(JobRequest(walltime=7201.0), {"fast": reply(0.0)}, {"fast": limit}))
 
 
 def test_excluded_site_does_not_affect_the_reference_run_time() -> None:
-    found = rank(JOB, {"small": said(0.0, 60.0, cpus=4), "large": said(0.0, 3600.0)}, {})
+    found = rank(JOB, {"small": reply(0.0, 60.0, cpus=4), "large": reply(0.0, 3600.0)}, {})
     assert found.reference_run_s == 3600.0
 
 
-def test_grid_estimate_replaces_a_wait_answer() -> None:
-    found = rank(JOB, {"asked": said(100.0), "stood": stands(10.0)}, {})
-    assert [(one.site, one.source) for one in found.ranking] == [("stood", "grid"), ("asked", "what-if")]
+def test_grid_estimate_replaces_a_reply() -> None:
+    found = rank(JOB, {"live": reply(100.0), "stood": stands(10.0)}, {})
+    assert [(one.site, one.source) for one in found.ranking] == [("stood", "grid"), ("live", "what-if")]
 
 
 def test_job_request_becomes_a_question_with_the_same_fields() -> None:
@@ -153,17 +158,24 @@ def test_job_request_becomes_a_question_with_the_same_fields() -> None:
 
 
 def test_job_request_partitions_become_question_partitions() -> None:
-    asked = JobRequest(gpu_type="a100", partition="gpu,old", qos="high", tasks=2, exclusive=True).question("7", "alder")
-    assert (asked.queue, asked.partitions, asked.gpus, asked.gpu_types) == ("gpu", ["gpu", "old"], 1, {"a100": 1})
-    assert (asked.qos, asked.tasks, asked.exclusive) == ("high", 2, True)
+    question = JobRequest(gpu_type="a100", partition="gpu,old", qos="high", tasks=2, exclusive=True).question(
+        "7", "alder"
+    )
+    assert (question.queue, question.partitions, question.gpus, question.gpu_types) == (
+        "gpu",
+        ["gpu", "old"],
+        1,
+        {"a100": 1},
+    )
+    assert (question.qos, question.tasks, question.exclusive) == ("high", 2, True)
     both = JobRequest(queue="batch", partition="gpu", gpus=4).question("7", "alder")
     assert (both.queue, both.partitions, both.gpus, both.gpu_types) == ("batch", ["gpu"], 4, None)
     assert JobRequest().question("7", "alder").partitions is None
 
 
 def test_impossible_site_and_partition_are_excluded_with_reason() -> None:
-    never = msgspec.structs.replace(said(None), cannot_run="needs 8 GPUs a node: none has more than 4")
-    some = msgspec.structs.replace(said(60.0), left_out={"debug": "walltime 2h: at most 30m in debug"})
+    never = msgspec.structs.replace(reply(None), cannot_run="needs 8 GPUs a node: none has more than 4")
+    some = msgspec.structs.replace(reply(60.0), left_out={"debug": "walltime 2h: at most 30m in debug"})
     found = rank(JOB, {"alder": never, "birch": some}, {})
     assert [one.site for one in found.ranking] == ["birch"]
     assert [(out.site, out.partition, out.reason) for out in found.left_out] == [
@@ -174,8 +186,10 @@ def test_impossible_site_and_partition_are_excluded_with_reason() -> None:
 
 
 def test_stale_sites_come_last_for_any_estimate() -> None:
-    old = msgspec.structs.replace(said(1.0), stale="its last event came 5h ago", as_of=900.0, lag_messages=3, lag_s=4.0)
-    found = rank(JOB, {"dead": old, "far": said(9000.0), "mute": said(None)}, {})
+    old = msgspec.structs.replace(
+        reply(1.0), stale="its last event came 5h ago", as_of=900.0, lag_messages=3, lag_s=4.0
+    )
+    found = rank(JOB, {"dead": old, "far": reply(9000.0), "mute": reply(None)}, {})
     assert [one.site for one in found.ranking] == ["far", "mute", "dead"]
     dead = ranked(found)["dead"]
     assert (dead.stale, dead.as_of, dead.lag_messages, dead.lag_s) == (old.stale, 900.0, 3, 4.0)
@@ -183,13 +197,17 @@ def test_stale_sites_come_last_for_any_estimate() -> None:
 
 def bounded(wait_s: float, wide_s: float = 0.0, **more: str) -> WaitAnswer:
     bounds = {"0.1": max(wait_s - wide_s, 0.0), "0.5": wait_s, "0.9": wait_s + wide_s, "0.95": wait_s + 1.2 * wide_s}
-    return msgspec.structs.replace(said(wait_s), bounds=bounds, **more)
+    return msgspec.structs.replace(reply(wait_s), bounds=bounds, **more)
 
 
 def test_p_best_is_the_probability_that_a_site_is_best() -> None:
-    told = {"near": bounded(3600.0, 3000.0), "far": bounded(7200.0, 3000.0), "never": bounded(90_000.0, 10.0)}
-    told |= {"old": bounded(0.0, stale="old"), "new": bounded(0.0, low_confidence="2 jobs"), "bare": said(None)}
-    found = ranked(rank(JOB, told, {}))
+    answers = {"near": bounded(3600.0, 3000.0), "far": bounded(7200.0, 3000.0), "never": bounded(90_000.0, 10.0)}
+    answers |= {
+        "old": bounded(0.0, stale="old"),
+        "new": bounded(0.0, low_confidence="2 jobs"),
+        "bare": reply(None),
+    }
+    found = ranked(rank(JOB, answers, {}))
     assert 0.75 < (near := found["near"].p_best or 0.0) < 0.95
     assert found["far"].p_best == pytest.approx(1.0 - near)
     assert found["never"].p_best == 0.0
@@ -204,34 +222,34 @@ def test_single_settled_site_is_not_certainly_the_best() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 500])
 def test_sites_alike_are_equally_likely_the_best(count: int) -> None:
-    for told in (bounded(0.0), bounded(3600.0, 1800.0)):
-        found = rank(JOB, {str(place): told for place in range(count)}, {}).ranking
+    for estimate in (bounded(0.0), bounded(3600.0, 1800.0)):
+        found = rank(JOB, {str(place): estimate for place in range(count)}, {}).ranking
         assert [one.p_best for one in found] == pytest.approx([1.0 / count] * count)
 
 
 def test_fast_site_ranks_first_if_its_run_offsets_the_wait() -> None:
-    told = {"fast": bounded(600.0, 60.0), "slow": bounded(0.0, 60.0)}
-    assert ranked(rank(JOB, told, {"fast": SiteSettings(speed=2.0)}))["fast"].p_best == pytest.approx(1.0)
+    answers = {"fast": bounded(600.0, 60.0), "slow": bounded(0.0, 60.0)}
+    assert ranked(rank(JOB, answers, {"fast": SiteSettings(speed=2.0)}))["fast"].p_best == pytest.approx(1.0)
 
 
 def test_grid_estimate_without_node_kinds_ranks_last() -> None:
-    found = rank(JobRequest(constraint="ib"), {"stood": stands(10.0), "asked": said(20.0)}, {})
+    found = rank(JobRequest(constraint="ib"), {"stood": stands(10.0), "live": reply(20.0)}, {})
     low_confidence = "a grid estimate is for any nodes"
-    assert [(one.site, one.low_confidence) for one in found.ranking] == [("asked", None), ("stood", low_confidence)]
+    assert [(one.site, one.low_confidence) for one in found.ranking] == [("live", None), ("stood", low_confidence)]
 
 
 def test_rank_site_without_stated_gpus_comes_last() -> None:
-    asked = JobRequest(gpus=4, gpu_type="a100", walltime=7200.0)
+    request = JobRequest(gpus=4, gpu_type="a100", walltime=7200.0)
     unsure = msgspec.structs.replace(
-        said(0.0), low_confidence="the site does not report whether it has such GPUs", unverified="GPUs"
+        reply(0.0), low_confidence="the site does not report whether it has such GPUs", unverified="GPUs"
     )
-    low_confidence = msgspec.structs.replace(said(7200.0), low_confidence="only 3 of its jobs started so far")
-    found = rank(asked, {"cpus": unsure, "stands": stands(0.0), "mute": said(None), "gpus": low_confidence}, {})
+    low_confidence = msgspec.structs.replace(reply(7200.0), low_confidence="only 3 of its jobs started so far")
+    found = rank(request, {"cpus": unsure, "stands": stands(0.0), "mute": reply(None), "gpus": low_confidence}, {})
     assert [one.site for one in found.ranking] == ["gpus", "mute", "stands", "cpus"]
     assert ranked(found)["stands"].unverified == "a grid estimate is for jobs without GPUs"
 
 
 @pytest.mark.parametrize(("limit_s", "left_out"), [(None, []), (86400.0, ["short"])])
 def test_rank_unlimited_job_leaves_out_limited_site(limit_s: float | None, left_out: list[str]) -> None:
-    found = rank(JobRequest(unlimited=True), {"short": said(0.0)}, {"short": SiteSettings(max_walltime=limit_s)})
+    found = rank(JobRequest(unlimited=True), {"short": reply(0.0)}, {"short": SiteSettings(max_walltime=limit_s)})
     assert [one.site for one in found.left_out] == left_out

@@ -48,9 +48,9 @@ def test_readme_method_is_compared_and_replayed_by_name(packages: Path, tmp_path
     assert list(rows["waits"]) == ["zero", "median", "optimist"]
     out = tmp_path / "predictions"
     run(packages, "queuecast", "replay", trace, "--method", "optimist", "--out", str(out))
-    told = [json.loads(line) for line in out.read_text().splitlines()]
-    assert {line["method"] for line in told} == {"optimist"}
-    assert {line["reason"] for line in told} == {"no history", "shortest of late"}
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {line["method"] for line in records} == {"optimist"}
+    assert {line["reason"] for line in records} == {"no history", "shortest of late"}
 
 
 @pytest.mark.long

@@ -77,9 +77,9 @@ def test_encoded_event_has_version_type_and_non_defaults(event: AnyEvent) -> Non
     wire = json.loads(msgspec.json.encode(event))
     assert wire["v"] == VERSION
     assert wire["type"] == event.kind
-    said = {field.name for field in msgspec.structs.fields(event) if field.required} | {"v"}
-    told = {name for name, default in _defaults(event).items() if getattr(event, name) != default}
-    assert set(wire) == {"type"} | said | told
+    required = {field.name for field in msgspec.structs.fields(event) if field.required} | {"v"}
+    non_default = {name for name, default in _defaults(event).items() if getattr(event, name) != default}
+    assert set(wire) == {"type"} | required | non_default
 
 
 def test_event_types_have_distinct_kinds() -> None:

@@ -182,9 +182,9 @@ def test_engine_saved_at_any_event_continues_identically(
     came = pair[1]
     place = data.draw(st.integers(0, len(came)))
     whole, engine = new_engine(), new_engine()
-    said = [whole.apply(each) for each in came]
+    expected = [whole.apply(each) for each in came]
     first = [engine.apply(each) for each in came[:place]]
     state, changes = engine.checkpoint()
     again = Engine.load(state, changes.started, changes.runs, engine.settings, changes.rows)
-    assert [*first, *(again.apply(each) for each in came[place:])] == said
+    assert [*first, *(again.apply(each) for each in came[place:])] == expected
     assert contents(again) == contents(whole)

@@ -38,7 +38,7 @@ from tests.support.events import end, start, submit
 
 
 @cache
-def said(seed: int, every: bool = False) -> list[bytes]:
+def expected_records(seed: int, every: bool = False) -> list[bytes]:
     """Return the records for each event of a workload from an engine without interruption."""
     engine = Engine("s", EVERY if every else SMALL)
     return [encoded(engine.apply(event)) for event in workload(seed)]
@@ -64,7 +64,7 @@ def test_engine_is_deterministic_for_the_same_events(seed: int) -> None:
     one, other = Engine("s", SMALL), Engine("s", SMALL)
     for place, event in enumerate(workload(seed)):
         on_the_wire = msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent)
-        assert encoded(one.apply(event)) == encoded(other.apply(on_the_wire)) == said(seed)[place]
+        assert encoded(one.apply(event)) == encoded(other.apply(on_the_wire)) == expected_records(seed)[place]
     assert one.checkpoint()[0] == other.checkpoint()[0]
 
 
@@ -88,7 +88,7 @@ sys.stdout.buffer.write(engine.checkpoint()[0])
         capture_output=True,
     )
     state, _ = engine_after(*workload(1), settings=SMALL).checkpoint()
-    assert answer.stdout == b"".join(said(1)) + state
+    assert answer.stdout == b"".join(expected_records(1)) + state
 
 
 class Disk:
@@ -157,7 +157,7 @@ def test_saved_and_loaded_engine_continues_identically(every: int, with_: Engine
     disk = Disk(with_)
     engine = Engine("s", with_)
     for place, event in enumerate(workload(2)):
-        assert encoded(engine.apply(event)) == said(2, with_ is EVERY)[place]
+        assert encoded(engine.apply(event)) == expected_records(2, with_ is EVERY)[place]
         if place % every == every - 1:
             disk.settle(engine, place)
             engine, _ = disk.recover()
@@ -174,13 +174,13 @@ def test_engine_recovers_to_the_same_bytes_after_any_crash(seed: int, lives: lis
     engine, place = disk.recover()
     for events, steps in [*lives, (len(workload(seed)), 4)]:
         for event in workload(seed)[place : place + events]:
-            assert encoded(engine.apply(event)) == said(seed)[place]
+            assert encoded(engine.apply(event)) == expected_records(seed)[place]
             place += 1
         disk.settle(engine, place, steps)
         if steps < 4:
             engine, place = disk.recover()
     while place < len(workload(seed)):
-        assert encoded(engine.apply(workload(seed)[place])) == said(seed)[place]
+        assert encoded(engine.apply(workload(seed)[place])) == expected_records(seed)[place]
         place += 1
     assert contents(engine) == contents(engine_after(*workload(seed), settings=SMALL))
 
@@ -206,7 +206,7 @@ def test_store_newer_than_state_is_read_as_of_the_state() -> None:
     assert max(disk.started) >= read_saved(disk.state).histories.started + SMALL.history
     engine, place = disk.recover()
     for event in workload(1)[place:]:
-        assert encoded(engine.apply(event)) == said(1)[place]
+        assert encoded(engine.apply(event)) == expected_records(1)[place]
         place += 1
 
 

@@ -32,9 +32,9 @@ def busy(started: int = MIN_STARTED_JOBS) -> Engine:
 
 
 def given_up(engine: Engine, events: list[AnyEvent]) -> list[str]:
-    told = anomalies(applied(engine, events))
+    found = anomalies(applied(engine, events))
     assert_sound(engine)
-    return [anomaly.detail.split()[1] for anomaly in told if anomaly.reason == "gave_up_unsubmitted"]
+    return [anomaly.detail.split()[1] for anomaly in found if anomaly.reason == "gave_up_unsubmitted"]
 
 
 @pytest.mark.parametrize(("count", "gone"), [(8, []), (9, ["lost-0"]), (39, ["lost-0", "lost-1"])])

@@ -31,8 +31,8 @@ def test_deep_queue_is_encoded_after_each_submit(method: str) -> None:
         engine.apply(Submit(site="alder", time=1.0 * number, job=job, user=user, cpus=8, walltime=7200.0))
         engine.apply(Start(site="alder", time=number + 30.0, job=job))
     for number in range(QUEUED):
-        asked, time = 1 + number % 64, 300.0 + number
-        submit = Submit(site="alder", time=time, job=f"{number}", user=f"u{number % 7}", cpus=asked, walltime=600.0)
+        cpus, time = 1 + number % 64, 300.0 + number
+        submit = Submit(site="alder", time=time, job=f"{number}", user=f"u{number % 7}", cpus=cpus, walltime=600.0)
         assert msgspec.json.encode(engine.apply(submit))
         assert engine.cut().state
     assert any(job.estimates[method].wait_s for job in engine.context.state.jobs.values() if job.start is None)

@@ -75,12 +75,17 @@ def test_end_emits_outcome_with_run_time() -> None:
     for number in range(2):
         engine.apply(submit(str(number), 0.0, walltime=100.0))
         engine.apply(start(str(number), 50.0))
-        told = outcome(engine, end(str(number), 90.0))
-    assert (told.actual_wait_s, told.actual_run_s, told.predicted_run_s, told.run_error_s) == (50.0, 40.0, None, None)
+        record = outcome(engine, end(str(number), 90.0))
+    assert (record.actual_wait_s, record.actual_run_s, record.predicted_run_s, record.run_error_s) == (
+        50.0,
+        40.0,
+        None,
+        None,
+    )
     assert predicted(engine, submit("4", 100.0, walltime=200.0)).predicted_run_s == 80.0
     engine.apply(start("4", 100.0))
-    told = outcome(engine, end("4", 130.0))
-    assert (told.observed_at, told.actual_run_s, told.run_error_s) == (130.0, 30.0, 50.0)
+    record = outcome(engine, end("4", 130.0))
+    assert (record.observed_at, record.actual_run_s, record.run_error_s) == (130.0, 30.0, 50.0)
     accuracy = engine.scores.run_accuracy["closest"]
     assert (accuracy.jobs, accuracy.missing, accuracy.error.total, accuracy.run_s) == (3, 2, 40.0 + 40.0 + 50.0, 110.0)
     assert engine.scores.accuracy["median"].responses == 3
@@ -89,8 +94,8 @@ def test_end_emits_outcome_with_run_time() -> None:
 
 def test_cancel_removes_job_and_emits_censored_outcome() -> None:
     engine = engine_after(submit("1", 0.0, walltime=60.0))
-    told = outcome(engine, Cancel(site="s", job="1", time=30.0))
-    assert (told.censored, told.actual_wait_s, told.observed_at) == (True, 30.0, 30.0)
+    record = outcome(engine, Cancel(site="s", job="1", time=30.0))
+    assert (record.censored, record.actual_wait_s, record.observed_at) == (True, 30.0, 30.0)
     assert not engine.context.state.jobs and len(engine.context.history) == len(engine.context.runs) == 0
 
 
@@ -105,8 +110,8 @@ def test_held_jobs_do_not_count_as_queued() -> None:
 def test_wait_and_predicted_start_count_from_eligible_time() -> None:
     engine = engine_after(submit("0", 0.0), start("0", 40.0))
     assert predicted(engine, submit("1", 100.0, eligible=500.0)).predicted_start == 540.0
-    told = outcome(engine, start("1", 560.0))
-    assert (told.wait_from, told.actual_wait_s, told.error_s) == ("eligible", 60.0, -20.0)
+    record = outcome(engine, start("1", 560.0))
+    assert (record.wait_from, record.actual_wait_s, record.error_s) == ("eligible", 60.0, -20.0)
 
 
 def test_start_little_before_eligible_counts_as_no_wait() -> None:

@@ -18,10 +18,10 @@ from tests.support.events import as_history, end, start, submit
 
 def scores_by_definition(records: Iterable[object], method: str) -> dict[float, dict[str, float]]:
     """Score published records at each age, all at once, job by job."""
-    told, waits = defaultdict[str, list[Prediction]](list), dict[str, tuple[float, float]]()
+    predictions, waits = defaultdict[str, list[Prediction]](list), dict[str, tuple[float, float]]()
     for record in records:
         if isinstance(record, Prediction) and record.method == method and record.predicted_wait_s is not None:
-            told[record.job].append(record)
+            predictions[record.job].append(record)
         elif isinstance(record, Outcome) and record.actual_run_s is None and record.method == method:
             waits[record.job] = (record.made_at, record.actual_wait_s)
     by_start, found = sorted((ready + wait_s, wait_s) for ready, wait_s in waits.values()), {}
@@ -30,15 +30,15 @@ def scores_by_definition(records: Iterable[object], method: str) -> dict[float, 
         begins = [begin for begin, _ in left]
         errors, count, held, passed = defaultdict[str, float](float), 0, 0, 0
         for job, (ready, wait_s) in waits.items():
-            if wait_s <= age_s or job not in told:
+            if wait_s <= age_s or job not in predictions:
                 continue
-            place = max(0, bisect_right([record.made_at for record in told[job]], ready + age_s) - 1)
-            in_force, rest, count = told[job][place], wait_s - age_s, count + 1
+            place = max(0, bisect_right([record.made_at for record in predictions[job]], ready + age_s) - 1)
+            in_force, rest, count = predictions[job][place], wait_s - age_s, count + 1
             before = bisect_left(begins, ready + age_s)
             known = [rest for _, rest in left[max(0, before - 500) : before]]
-            assert in_force.predicted_wait_s is not None and told[job][0].predicted_wait_s is not None
+            assert in_force.predicted_wait_s is not None and predictions[job][0].predicted_wait_s is not None
             errors["in_force_h"] += abs(max(0.0, in_force.predicted_wait_s - age_s) - rest)
-            errors["first_h"] += abs(max(0.0, told[job][0].predicted_wait_s - age_s) - rest)
+            errors["first_h"] += abs(max(0.0, predictions[job][0].predicted_wait_s - age_s) - rest)
             errors["now_h"] += rest
             errors["recent_h"] += abs((median(known) if known else 0.0) - rest)
             upper_s = (in_force.bounds or {}).get("0.9")

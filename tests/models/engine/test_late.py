@@ -46,10 +46,10 @@ def test_late_job_trains_methods_that_use_only_wait_and_run_time() -> None:
         applied(engine, [late(str(number), time), start(str(number), time + 700.0), end(str(number), time + 790.0)])
         assert_sound(engine)
     records = applied(engine, [submit("new", 1e5, user="ada", cpus=4, walltime=600.0)])
-    told = {record.method: record for record in records}  # type: ignore[union-attr]
-    assert told["qbets"].predicted_wait_s == 700.0  # type: ignore[union-attr]
-    assert told["median"].predicted_wait_s is None  # type: ignore[union-attr]
-    assert told["median"].predicted_run_s == 90.0  # type: ignore[union-attr]
+    by_method = {record.method: record for record in records}  # type: ignore[union-attr]
+    assert by_method["qbets"].predicted_wait_s == 700.0  # type: ignore[union-attr]
+    assert by_method["median"].predicted_wait_s is None  # type: ignore[union-attr]
+    assert by_method["median"].predicted_run_s == 90.0  # type: ignore[union-attr]
 
 
 def test_late_job_does_not_train_methods_that_need_the_state() -> None:
@@ -113,5 +113,5 @@ def test_late_submit_requeued_is_predicted_normally() -> None:
     engine = Engine("s", SETTINGS)
     requeue = msgspec.convert({"site": "s", "time": 600.0, "job": "1", "type": "requeue"}, AnyEvent)
     applied(engine, [late("1", 10.0), start("1", 500.0)])
-    told = applied(engine, [requeue, start("1", 700.0, attempt=1)])
-    assert [outcome.actual_wait_s for outcome in outcomes(told)] == [100.0] * 3
+    records = applied(engine, [requeue, start("1", 700.0, attempt=1)])
+    assert [outcome.actual_wait_s for outcome in outcomes(records)] == [100.0] * 3

@@ -45,14 +45,14 @@ def engine() -> Engine:
     return engine
 
 
-def asked(engine: Engine) -> JobAnswer:
+def job_answer(engine: Engine) -> JobAnswer:
     found = answer(JobQuestion(id="1", site="s", job="small"), engine, engine.time + 1.0)
     assert isinstance(found, JobAnswer) and found.live is not None
     return found
 
 
 def start_of(engine: Engine) -> float:
-    expected = asked(engine).expected_start
+    expected = job_answer(engine).expected_start
     assert expected is not None
     return expected
 
@@ -75,7 +75,7 @@ def test_reservation_delays_the_start_until_its_end(engine: Engine) -> None:
 def test_drain_of_all_nodes_gives_no_start_until_they_return(engine: Engine) -> None:
     engine.apply(Cancel(site="s", time=60.0, job="large"))
     engine.apply(machine(70.0, 2))
-    drained = asked(engine)
+    drained = job_answer(engine)
     assert drained.live is not None
     assert drained.expected_start is None or isinstance(drained.live.blocked_by, str)
     engine.apply(machine(80.0))

@@ -94,14 +94,14 @@ def test_cancel_within_a_minute_before_submit_has_zero_wait() -> None:
 )
 def test_job_with_start_or_end_before_submit_is_not_learned(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
-    told: list[tuple[str, int]] = []
-    monkeypatch.setattr(engine.methods.waits["median"], "forget", told.append)
+    forgotten: list[tuple[str, int]] = []
+    monkeypatch.setattr(engine.methods.waits["median"], "forget", forgotten.append)
     assert not outcomes(applied(engine, story(text)))
     for measured in (engine.scores.accuracy["median"], engine.scores.cancelled["median"]):
         assert measured.jobs == measured.responses == 0
     assert engine.scores.run_accuracy["closest"].jobs == 0
     assert len(engine.context.history) == len(engine.context.runs) == 0
-    assert told == [("1", 0)]
+    assert forgotten == [("1", 0)]
 
 
 def test_end_long_before_start_gives_no_run_time() -> None:
@@ -267,12 +267,12 @@ def test_end_without_start_is_dropped_with_its_job() -> None:
 
 def test_methods_receive_each_departure_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
-    told: list[tuple[str, int]] = []
-    monkeypatch.setattr(engine.methods.waits["median"], "forget", told.append)
+    forgotten: list[tuple[str, int]] = []
+    monkeypatch.setattr(engine.methods.waits["median"], "forget", forgotten.append)
     applied(engine, story("submit@100 cancel@150"))
     applied(engine, [msgspec.structs.replace(each, job="2") for each in story("submit@100 requeue@150")])
     applied(engine, [msgspec.structs.replace(each, job="3") for each in story("submit@100 end@150")])
     applied(engine, [msgspec.structs.replace(each, job="4") for each in story("submit@100 start@120 end@150")])
-    assert told == [("1", 0), ("2", 0)]
+    assert forgotten == [("1", 0), ("2", 0)]
     applied(engine, other_jobs(100, 150.0 + MAX_ENDED_S))
-    assert told == [("1", 0), ("2", 0), ("3", 0)]
+    assert forgotten == [("1", 0), ("2", 0), ("3", 0)]

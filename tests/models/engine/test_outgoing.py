@@ -48,9 +48,9 @@ def test_accuracy_equals_the_accuracy_of_the_outcomes() -> None:
                 mine.add_response(predicted_s, wait_s, record.actual_run_s or 0.0)
     assert accuracy == engine.scores.accuracy
     assert cancelled == engine.scores.cancelled
-    for name, told in runs.items():
+    for name, estimates in runs.items():
         of_runs = RunAccuracy()
-        for predicted_s, run_s, interval in told.values():
+        for predicted_s, run_s, interval in estimates.values():
             of_runs.add(predicted_s, run_s, interval)
         assert of_runs == engine.scores.run_accuracy[name]
     assert min(accuracy["zero"].jobs, cancelled["zero"].jobs) > 0
@@ -69,8 +69,8 @@ def test_prediction_is_withheld_while_too_many_nodes_are_down(down_nodes: int, w
     else:
         assert prediction.predicted_wait_s == 60.0
     assert prediction.degraded == (f"{down_nodes} of 10 nodes down" if down_nodes else None)
-    told = outcome(engine, start("2", 110.0))
-    assert told.error_s == (-10.0 if withheld else 50.0)
+    record = outcome(engine, start("2", 110.0))
+    assert record.error_s == (-10.0 if withheld else 50.0)
     assert engine.scores.accuracy["median"].missing == 1 + withheld
     assert engine.scores.accuracy["zero"].missing == withheld
 

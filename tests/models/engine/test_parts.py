@@ -77,24 +77,24 @@ def test_nodes_that_are_down_withhold_and_degrade() -> None:
 
 
 def test_too_large_and_guesses_depend_on_evidence_of_site_size() -> None:
-    said, seen = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4)
-    assert too_large(job(cpus=8), said) is None
-    assert too_large(job(cpus=9), said) == "larger than the site: 9 of 8 CPUs"
+    declared, seen = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4)
+    assert too_large(job(cpus=8), declared) is None
+    assert too_large(job(cpus=9), declared) == "larger than the site: 9 of 8 CPUs"
     assert too_large(job(cpus=5), seen) == (
         "larger than the site, as far as known: no more than 4 CPUs were in use at once"
     )
     assert too_large(job(cpus=5), context()) is None, "nothing is known"
-    assert list(guesses(said)) == ["none of its jobs started so far"]
-    said.history.count = KNOWN_JOBS
-    assert list(guesses(said)) == []
+    assert list(guesses(declared)) == ["none of its jobs started so far"]
+    declared.history.count = KNOWN_JOBS
+    assert list(guesses(declared)) == []
     assert next(guesses(seen)) == "size guessed from the jobs that ran"
 
 
 def test_low_confidence_ends_after_enough_started_jobs() -> None:
-    said, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4), {"0.9": 60.0}
-    assert low_confidence(said, bounds) == "none of its jobs started so far"
-    said.history.count = seen.history.count = KNOWN_JOBS
-    assert (low_confidence(said, bounds), low_confidence(said, None)) == (None, "it has no bounds")
+    declared, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4), {"0.9": 60.0}
+    assert low_confidence(declared, bounds) == "none of its jobs started so far"
+    declared.history.count = seen.history.count = KNOWN_JOBS
+    assert (low_confidence(declared, bounds), low_confidence(declared, None)) == (None, "it has no bounds")
     assert low_confidence(seen, bounds) == "size guessed from the jobs that ran"
     seen.history.count = SETTLED_JOBS
     assert low_confidence(seen, bounds) is None

@@ -39,28 +39,28 @@ def past(events: list[AnyEvent]) -> list[AnyEvent]:
 
 
 def test_engine_of_past_jobs_equals_one_that_saw_them_live() -> None:
-    seen, told = Engine("s", SETTINGS), Engine("s", SETTINGS)
+    seen, loaded = Engine("s", SETTINGS), Engine("s", SETTINGS)
     events, later = months(300), submit("new", 150_100.0, user="u1", cpus=32, walltime=3600.0)
-    assert applied(seen, events) and not applied(told, past(events))
-    assert applied(told, [later]) == applied(seen, [later])
-    kept: list[dict[str, Any]] = [contents(engine) for engine in (seen, told)]
+    assert applied(seen, events) and not applied(loaded, past(events))
+    assert applied(loaded, [later]) == applied(seen, [later])
+    kept: list[dict[str, Any]] = [contents(engine) for engine in (seen, loaded)]
     assert kept[0].pop("scores") != kept[1].pop("scores")
     assert kept[0] == kept[1]
-    assert told.scores.accuracy["blend"].jobs == 0 and told.scores.predictions["blend"] == 1
+    assert loaded.scores.accuracy["blend"].jobs == 0 and loaded.scores.predictions["blend"] == 1
 
 
 def test_old_jobs_without_prediction_are_learned() -> None:
-    told, spared = Engine("s", SETTINGS), Engine("s", SETTINGS)
+    loaded, spared = Engine("s", SETTINGS), Engine("s", SETTINGS)
     events = past(months(300))
     old = [msgspec.structs.replace(one, old=True) if isinstance(one, Submit) else one for one in events]
-    assert not applied(told, events) and not applied(spared, old)
-    rows = [forests_of(engine).learnt_rows() for engine in (told, spared)]
+    assert not applied(loaded, events) and not applied(spared, old)
+    rows = [forests_of(engine).learnt_rows() for engine in (loaded, spared)]
     for ours, theirs in zip(*rows, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert len(rows[0].waits) == 330
-    kept = [contents(engine)["histories"] for engine in (told, spared)]
+    kept = [contents(engine)["histories"] for engine in (loaded, spared)]
     assert kept[0]["started"] == kept[1]["started"] and kept[0]["runs"] == kept[1]["runs"]
-    assert forests_of(spared).training.model is None, "nothing was trained that nobody asked"
+    assert forests_of(spared).training.model is None, "no model is trained before a job requires it"
     new = [event for event in months(330) if event.time >= 150_000.0]
     assert len(predictions(applied(spared, new))) and forests_of(spared).training.model is not None
 
@@ -80,7 +80,7 @@ def test_historical_job_still_queued_has_no_outcome(array: int | None) -> None:
     task, name = ({"array": "1"}, "1_1") if array else ({}, "1")
     records = applied(engine, [start(name, 90_000.0, **task), end(name, 90_100.0), submit("2", 90_200.0, cpus=4)])
     assert not outcomes(records)
-    assert {told.job for told in predictions(records)} == {"2"}
+    assert {prediction.job for prediction in predictions(records)} == {"2"}
 
 
 def test_historical_array_marks_its_tasks_old() -> None:

@@ -17,9 +17,9 @@ MONDAY = 1_767_571_200.0
 
 
 def past_of(engine: Engine) -> SiteTrends:
-    told = answer(SiteQuestion(id="1", site="s", trends=True), engine, engine.time)
-    assert isinstance(told, SiteAnswer) and told.trends
-    return told.trends
+    reply = answer(SiteQuestion(id="1", site="s", trends=True), engine, engine.time)
+    assert isinstance(reply, SiteAnswer) and reply.trends
+    return reply.trends
 
 
 def test_trends_without_weeks_are_decoded() -> None:
@@ -105,15 +105,15 @@ def test_trends_are_bounded_and_recover_from_a_wrong_clock() -> None:
 
 def test_trends_sums_equal_sums_of_outcomes() -> None:
     """A replay of the same events gives these outcomes, so its report and the pages agree."""
-    engine, told = Engine("s", SMALL), {}
+    engine, by_job = Engine("s", SMALL), {}
     for event in workload(3):
         for record in engine.apply(event):
             if isinstance(record, Outcome) and record.method == SMALL.method and record.actual_run_s is None:
-                told[record.job, record.attempt] = record
+                by_job[record.job, record.attempt] = record
     weeks = past_of(engine).weeks
-    assert sum(week.jobs for week in weeks) == len(told) > 100
+    assert sum(week.jobs for week in weeks) == len(by_job) > 100
     for name, field in (("predicted_s", "predicted_wait_s"), ("waited_s", "actual_wait_s")):
-        every = sum(getattr(record, field) or 0.0 for record in told.values())
+        every = sum(getattr(record, field) or 0.0 for record in by_job.values())
         assert sum(getattr(week, name) for week in weeks) == pytest.approx(every)
 
 

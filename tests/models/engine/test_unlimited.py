@@ -49,8 +49,8 @@ def engine_of(capacity: Capacity) -> Engine:
 
 def wait_of(engine: Engine, **request: Any) -> float | None:
     """Return the wait predicted for a job at its submission."""
-    told = engine.apply(submit("x", SUBMITTED, user="ada", cpus=8, nodes=1, **request))
-    (prediction,) = [record for record in told if isinstance(record, Prediction) and record.method == "median"]
+    records = engine.apply(submit("x", SUBMITTED, user="ada", cpus=8, nodes=1, **request))
+    (prediction,) = [record for record in records if isinstance(record, Prediction) and record.method == "median"]
     return prediction.predicted_wait_s
 
 
@@ -75,9 +75,9 @@ def test_partition_default_applies_to_unknown_limit(default_s: float, waits: boo
 
 def test_unlimited_job_in_limited_partition_never_starts() -> None:
     engine = engine_of(site(HOUR_S, 24 * HOUR_S))
-    (told,) = engine.apply(submit("x", SUBMITTED, user="ada", cpus=8, nodes=1, unlimited=True))
-    assert isinstance(told, Prediction) and told.predicted_wait_s is None
-    assert "no time limit: at most 1d in day" in str(told.degraded or told.reason)
+    (prediction,) = engine.apply(submit("x", SUBMITTED, user="ada", cpus=8, nodes=1, unlimited=True))
+    assert isinstance(prediction, Prediction) and prediction.predicted_wait_s is None
+    assert "no time limit: at most 1d in day" in str(prediction.degraded or prediction.reason)
 
 
 def test_altered_to_unlimited_waits_for_maintenance() -> None:
@@ -88,12 +88,12 @@ def test_altered_to_unlimited_waits_for_maintenance() -> None:
     assert (job.walltime, job.planned_run_s, job.limit_s) == (NO_LIMIT_S, NO_LIMIT_S, None)
 
 
-@pytest.mark.parametrize(("asked", "waits"), [({"unlimited": True}, True), ({"walltime": HOUR_S}, False)])
-def test_unlimited_wait_question_waits_for_maintenance(asked: dict[str, Any], waits: bool) -> None:
+@pytest.mark.parametrize(("request", "waits"), [({"unlimited": True}, True), ({"walltime": HOUR_S}, False)])
+def test_unlimited_wait_question_waits_for_maintenance(request: dict[str, Any], waits: bool) -> None:
     engine = engine_of(site())
-    told = answer(WaitQuestion(id="q", site="s", cpus=8, nodes=1, user="ada", **asked), engine, SUBMITTED)
-    assert isinstance(told, WaitAnswer) and told.predicted_wait_s is not None
-    assert (told.predicted_wait_s >= MUST_WAIT_S) is waits
+    reply = answer(WaitQuestion(id="q", site="s", cpus=8, nodes=1, user="ada", **request), engine, SUBMITTED)
+    assert isinstance(reply, WaitAnswer) and reply.predicted_wait_s is not None
+    assert (reply.predicted_wait_s >= MUST_WAIT_S) is waits
 
 
 def test_run_methods_predict_no_run_time_for_no_limit() -> None:

@@ -83,7 +83,7 @@ def test_samples_of_large_set_are_its_order_statistics() -> None:
 
 def play(method: QesperaDistributions, context: SiteContext, first: int, last: int) -> list[float | None]:
     """Play jobs that meet one of two states with equal sums and have a wait that depends on it."""
-    said = []
+    waits_s = []
     for number in range(first, last):
         context.state = SiteState()
         many = number % 2 == 0
@@ -95,11 +95,11 @@ def play(method: QesperaDistributions, context: SiteContext, first: int, last: i
             context.state.move(job, Phase.RUNNING, 0.0)
         target = Job(id=str(number), attempt=0, submit=100.0, start=100.0, cpus=4, planned_run_s=60.0)
         target.features = np.array([4.0, 60.0, *([1.0] * 14)])
-        said.append(method.predict(target, context).wait_s)
+        waits_s.append(method.predict(target, context).wait_s)
         wait_s = 0.0 if many else 7200.0
         method.learn(target, wait_s, context)
         context.history.learn(target, wait_s)
-    return said
+    return waits_s
 
 
 def new_site() -> SiteContext:
@@ -107,8 +107,8 @@ def new_site() -> SiteContext:
 
 
 def test_states_with_equal_sums_are_distinguished() -> None:
-    said = play(QesperaDistributions(), new_site(), 0, 120)
-    assert said[-2:] == [0.0, 7200.0]
+    waits_s = play(QesperaDistributions(), new_site(), 0, 120)
+    assert waits_s[-2:] == [0.0, 7200.0]
 
 
 @pytest.mark.parametrize("size", [30, 80])

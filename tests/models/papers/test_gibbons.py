@@ -160,9 +160,9 @@ def test_range_weight_is_the_variance_of_its_mean() -> None:
     variances = [(statistics.variance(runs) if len(runs) > 1 else together) / len(runs) for runs in ranges.values()]
     expected = ExecutionTime.fitted([*ranges], [statistics.mean(runs) for runs in ranges.values()], variances, 10)
     assert expected is not None
-    told, (estimate_s, error_s) = predicted(found, make(cpus=8)), expected.estimate_time(8)
-    assert told.run_s == pytest.approx(estimate_s)
-    assert told.high == pytest.approx(estimate_s + error_s)
+    estimate, (estimate_s, error_s) = predicted(found, make(cpus=8)), expected.estimate_time(8)
+    assert estimate.run_s == pytest.approx(estimate_s)
+    assert estimate.high == pytest.approx(estimate_s + error_s)
 
 
 def test_function_relative_to_walltime_returns_seconds() -> None:

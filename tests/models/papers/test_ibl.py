@@ -204,7 +204,7 @@ SETTINGS = EngineSettings(
 )
 
 
-def told(engine: Engine, events: Iterable[AnyEvent]) -> list[tuple[str, float | None, float | None]]:
+def predictions(engine: Engine, events: Iterable[AnyEvent]) -> list[tuple[str, float | None, float | None]]:
     return [
         (record.job, record.predicted_wait_s, record.predicted_run_s)
         for event in events
@@ -216,11 +216,11 @@ def told(engine: Engine, events: Iterable[AnyEvent]) -> list[tuple[str, float | 
 def test_policy_change_keeps_the_history_of_jobs() -> None:
     events = story()
     begun = Engine("s", SETTINGS)
-    told(begun, events[:600])
+    predictions(begun, events[:600])
     saved, changes = begun.checkpoint()
     changed = msgspec.structs.replace(SETTINGS, parameters={"ibl": {"history": 50, "policy": ["queue"]}})
     restored = Engine.load(saved, changes.started, changes.runs, changed, changes.rows)
-    assert all(wait_s is not None for _, wait_s, _ in told(restored, events[600:]))
+    assert all(wait_s is not None for _, wait_s, _ in predictions(restored, events[600:]))
 
 
 def test_load_rejects_an_invalid_saved_row() -> None:

@@ -158,16 +158,16 @@ def test_memory_at_limit_drops_the_oldest() -> None:
 
 @given(st.lists(seen_jobs, min_size=1, max_size=40), st.integers(1, 9), seen_jobs)
 def test_memory_ring_equals_a_new_memory_of_the_same_jobs(learnt: list[Instance], size: int, x: Instance) -> None:
-    ring, anew = (InstanceMemory(size, Selection(policy=("queue",))) for _ in range(2))
+    ring, fresh = (InstanceMemory(size, Selection(policy=("queue",))) for _ in range(2))
     for number, seen in enumerate(learnt):
         ring.push(seen, float(number))
     for number, seen in list(enumerate(learnt))[-size:]:
-        anew.push(seen, float(number))
-    told = []
-    for memory in (ring, anew):
+        fresh.push(seen, float(number))
+    results = []
+    for memory in (ring, fresh):
         places, found = nearest(memory.point(x), memory.columns, memory.first, memory.count, 5, 0.5, -1.0)
-        told.append((memory.columns.value[places].tolist(), found.tolist()))
-    assert told[0] == told[1]
+        results.append((memory.columns.value[places].tolist(), found.tolist()))
+    assert results[0] == results[1]
 
 
 def test_averaged_uses_kernel_weights_for_mean_and_median() -> None:

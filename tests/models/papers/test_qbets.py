@@ -74,9 +74,9 @@ def test_qbets_without_enough_waits_returns_no_estimate() -> None:
     method = learnt([1.0] * 58)
     assert method.predict(job(), SITE) == Estimate(None, "no history")
     learnt([2.0], method)
-    said = method.predict(job(), SITE)
-    assert (said.wait_s, said.reason) == (1.0, "median of 59 by size and walltime")
-    assert said.bounds == {"0.1": 1.0, "0.5": 1.0, "0.75": 1.0, "0.9": 1.0, "0.95": 2.0}
+    estimate = method.predict(job(), SITE)
+    assert (estimate.wait_s, estimate.reason) == (1.0, "median of 59 by size and walltime")
+    assert estimate.bounds == {"0.1": 1.0, "0.5": 1.0, "0.75": 1.0, "0.9": 1.0, "0.95": 2.0}
 
 
 def test_qbets_uses_the_closest_category_with_enough_waits() -> None:
@@ -93,18 +93,18 @@ def test_qbets_uses_the_closest_category_with_enough_waits() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_qbets_bounds_of_stationary_waits_have_stated_coverage(seed: int) -> None:
     dice = random.Random(seed)
-    method, held, told = Qbets(), dict.fromkeys(("0.1", "0.5", "0.75", "0.9", "0.95"), 0), 0
+    method, held, count = Qbets(), dict.fromkeys(("0.1", "0.5", "0.75", "0.9", "0.95"), 0), 0
     for _ in range(6000):
         wait_s = dice.lognormvariate(7, 2)
-        said = method.predict(job(), SITE)
-        if said.bounds is not None:
-            told += 1
-            for q, bound in said.bounds.items():
+        estimate = method.predict(job(), SITE)
+        if estimate.bounds is not None:
+            count += 1
+            for q, bound in estimate.bounds.items():
                 held[q] += wait_s <= bound
         method.learn(job(), wait_s, SITE)
-    assert held["0.1"] / told <= 0.1
+    assert held["0.1"] / count <= 0.1
     for q in UPPER:
-        assert q - 0.005 <= held[f"{q:g}"] / told <= q + 0.04
+        assert q - 0.005 <= held[f"{q:g}"] / count <= q + 0.04
 
 
 def test_bounds_grow_with_probability_and_confidence() -> None:
@@ -130,8 +130,8 @@ def test_qbets_change_point_drops_earlier_waits() -> None:
 def test_qbets_of_stationary_waits_keeps_most_of_them() -> None:
     dice = random.Random(6)
     method = learnt([dice.uniform(0, 100) for _ in range(1000)])
-    told = method.predict(job(), SITE).reason
-    assert int(told.split()[2]) > 500
+    reason = method.predict(job(), SITE).reason
+    assert int(reason.split()[2]) > 500
 
 
 def test_correlated_waits_need_more_misses_for_a_change() -> None:
@@ -168,7 +168,7 @@ def test_jobs_beyond_the_window_drop_the_oldest() -> None:
     dice = random.Random(7)
     method = Qbets(depth=200)
     kept: list[tuple[int, float]] = []
-    told = 0
+    count = 0
     for _ in range(1000):
         cpus, wait_s = dice.choice((1, 8)), dice.random()
         method.learn(job(cpus), wait_s, SITE)
@@ -176,10 +176,10 @@ def test_jobs_beyond_the_window_drop_the_oldest() -> None:
         last = kept[-200:]
         for size in (1, 8):
             waits = sorted(wait for cpus, wait in last if cpus == size)
-            said = method.predict(job(size), SITE)
-            if said.reason == f"median of {len(waits)} by size and walltime":
-                told += 1
-                assert said.wait_s == waits[len(waits) // 2]
-            elif said.wait_s is not None:
-                assert int(said.reason.split()[2]) <= 200
-    assert told > 500
+            estimate = method.predict(job(size), SITE)
+            if estimate.reason == f"median of {len(waits)} by size and walltime":
+                count += 1
+                assert estimate.wait_s == waits[len(waits) // 2]
+            elif estimate.wait_s is not None:
+                assert int(estimate.reason.split()[2]) <= 200
+    assert count > 500

@@ -300,7 +300,7 @@ def test_cached_data_equal_recomputed_data() -> None:
     texts = ["user,elapsed/64 mean relative 8", "user,cpus/2 linear absolute 32", "queue inverse relative 5"]
     kept = Templates(texts)
     history = RunHistory(kept.templates, breadth=10)
-    said = set()
+    run_times = set()
     for _ in range(400):
         job = make(dice.randint(1, 9), dice.choice([None, 600.0, 900.0]), dice.choice("abcde"), queue=dice.choice("pq"))
         if dice.random() < 0.5:
@@ -308,6 +308,6 @@ def test_cached_data_equal_recomputed_data() -> None:
         elapsed_s = dice.choice([0.0, 0.0, 300.0])
         found = kept.predict(job, history, elapsed_s)
         assert found == Templates(texts).predict(job, history, elapsed_s)
-        said.add(found.run_s)
-    assert len(said) > 100
+        run_times.add(found.run_s)
+    assert len(run_times) > 100
     assert kept.predict(make(), RunHistory(kept.templates)).run_s is None

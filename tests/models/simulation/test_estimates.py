@@ -11,31 +11,31 @@ class Diary(RunMethod):
     name = "diary"
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, float]] = []
-        self.told: list[tuple[str, float]] = []
+        self.queries: list[tuple[str, float]] = []
+        self.training_runs: list[tuple[str, float]] = []
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        self.asked.append((job.id, elapsed_s))
-        return RunEstimate(self.told[-1][1] if self.told else None, "the last one")
+        self.queries.append((job.id, elapsed_s))
+        return RunEstimate(self.training_runs[-1][1] if self.training_runs else None, "the last one")
 
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
-        self.told.append((job.id, run_s))
+        self.training_runs.append((job.id, run_s))
 
 
 def test_predictor_learns_at_end_and_repredicts_the_users_jobs() -> None:
     diary = Diary()
     jobs = [make(1, 0, 8, 50, "ada"), make(2, 1, 8, 20, "ada"), make(3, 2, 8, 5, "bob"), make(4, 60, 8, 7, "ada")]
     perform(jobs, CPUS, "lewf", PredictedRunTimes(diary))
-    assert diary.told == [("1", 50), ("2", 20), ("4", 7), ("3", 5)]
+    assert diary.training_runs == [("1", 50), ("2", 20), ("4", 7), ("3", 5)]
     # At 50 job 1 ends and job 2 of the same user is queued; at 70 job 2 ends and job 4 is queued. Job 4 is expected to
     # run 20, as job 1 gave 50, and job 3 was predicted an hour at its submission.
-    assert diary.asked == [("1", 0), ("2", 0), ("3", 0), ("2", 0), ("4", 0), ("4", 0)]
+    assert diary.queries == [("1", 0), ("2", 0), ("3", 0), ("2", 0), ("4", 0), ("4", 0)]
 
 
 def test_lerwf_queries_run_time_by_elapsed_time() -> None:
     diary = Diary()
     perform([make(1, 0, 4, 50), make(2, 30, 4, 50)], CPUS, "lerwf", PredictedRunTimes(diary))
-    assert ("1", 30.0) in diary.asked and ("2", 20.0) in diary.asked
+    assert ("1", 30.0) in diary.queries and ("2", 20.0) in diary.queries
 
 
 def test_estimates_without_a_prediction_use_mean_or_walltime() -> None:

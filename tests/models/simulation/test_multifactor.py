@@ -118,12 +118,17 @@ def test_predicted_plans_use_the_last_runs_of_the_user() -> None:
     priorities = msgspec.structs.replace(NOTHING, plans="predicted")
     site = Multifactor("a", CPUS, 0, priorities=priorities)
 
-    def asking(number: int, user: str, submit: int, cpus: int, run: int) -> SimulatedJob:
+    def limited_job(number: int, user: str, submit: int, cpus: int, run: int) -> SimulatedJob:
         return msgspec.structs.replace(job(number, user, submit, cpus, run), walltime=1000)
 
-    jobs = [asking(1, "a", 0, 1, 10), asking(2, "a", 20, 1, 10), asking(3, "b", 40, 6, 500), asking(4, "c", 41, 8, 9)]
+    jobs = [
+        limited_job(1, "a", 0, 1, 10),
+        limited_job(2, "a", 20, 1, 10),
+        limited_job(3, "b", 40, 6, 500),
+        limited_job(4, "c", 41, 8, 9),
+    ]
     # 5 requests as long as 3, but its user's jobs ran for 10 s: it ends before 4 can start.
-    assert starts(site, *jobs, asking(5, "a", 42, 2, 10))["5"] == 42
+    assert starts(site, *jobs, limited_job(5, "a", 42, 2, 10))["5"] == 42
 
 
 @pytest.mark.parametrize("policy", ["multifactor", "multifactor-tiers", "multifactor-small"])

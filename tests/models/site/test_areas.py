@@ -79,28 +79,28 @@ exclusive = st.booleans()
 @st.composite
 def events(draw: st.DrawFn) -> list[AnyEvent]:
     """Draw events of a few jobs in any order."""
-    said: list[AnyEvent] = []
+    sequence: list[AnyEvent] = []
     for number in range(draw(st.integers(1, 40))):
         who: dict[str, Any] = {"site": "s", "time": 1000.0 + 10 * number, "job": str(draw(st.integers(0, 6)))}
         match draw(st.integers(0, 11)):
             case 0 | 1 | 2:
-                said.append(Submit(**who, **draw(requests), exclusive=draw(exclusive)))
+                sequence.append(Submit(**who, **draw(requests), exclusive=draw(exclusive)))
             case 3 | 4:
                 where = draw(st.sampled_from([None, "batch", "gpu", "spare"]))
-                said.append(Start(**who, cpus=draw(st.none() | st.integers(1, 70)), partition=where))
+                sequence.append(Start(**who, cpus=draw(st.none() | st.integers(1, 70)), partition=where))
             case 5:
-                said.append(End(**who))
+                sequence.append(End(**who))
             case 6:
-                said.append(Alter(**who, **_altered(draw(requests))))
+                sequence.append(Alter(**who, **_altered(draw(requests))))
             case 7:
-                said.append(draw(st.sampled_from([Hold, Release, Cancel]))(**who))
+                sequence.append(draw(st.sampled_from([Hold, Release, Cancel]))(**who))
             case 8:
-                said.append(Suspend(**who, releases=draw(st.booleans())))
+                sequence.append(Suspend(**who, releases=draw(st.booleans())))
             case 9:
-                said.append(draw(st.sampled_from([Resume, Requeue]))(**who))
+                sequence.append(draw(st.sampled_from([Resume, Requeue]))(**who))
             case _:
-                said.append(site(draw(st.integers(0, len(SITES) - 1)), who["time"]))
-    return said
+                sequence.append(site(draw(st.integers(0, len(SITES) - 1)), who["time"]))
+    return sequence
 
 
 def _altered(fields: dict[str, Any]) -> dict[str, Any]:
@@ -147,13 +147,13 @@ def seen(areas: Areas) -> list[Any]:
 
 
 @given(events())
-def test_prepared_areas_equal_those_built_by_the_event(said: list[AnyEvent]) -> None:
+def test_prepared_areas_equal_those_built_by_the_event(sequence: list[AnyEvent]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("models.method.JOBS_PER_STEP", 0)
         patch.setattr("models.site.areas.JOBS_PER_STEP", 1)
         settings = EngineSettings(method="median", shadows=(), runtimes="walltime")
         engine, other = Engine("s", settings), Engine("s", settings)
-        for event in said:
+        for event in sequence:
             steps = engine.prepare(event)
             built = [] if steps is None else list(steps)
             assert len(built) == (0 if steps is None else len(engine.context.state))
@@ -195,9 +195,9 @@ def test_prepared_areas_are_dropped_with_a_rejected_event() -> None:
 
 
 @given(events())
-def test_any_event_sequence_keeps_sums_of_site_and_areas(said: list[AnyEvent]) -> None:
+def test_any_event_sequence_keeps_sums_of_site_and_areas(sequence: list[AnyEvent]) -> None:
     engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime"))
-    for event in said:
+    for event in sequence:
         engine.apply(event)
         context = engine.context
         assert context.state._totals == recount(context.state)
@@ -254,15 +254,15 @@ def test_restored_engine_emits_the_same_records(name: str) -> None:
     window = Reservation(name="upgrade", start=BEGIN + 2 * DAY_S, end=BEGIN + 2.5 * DAY_S, maintenance=True)
     simulated = CLUSTER_SITES[name]
     cluster = msgspec.structs.replace(simulated.cluster, windows=(Window(BEGIN + 3600, window),))
-    said = list(run_cluster(generate_for(simulated, seed=3, days=0.7, start_time=BEGIN), cluster, "s"))[:300]
+    sequence = list(run_cluster(generate_for(simulated, seed=3, days=0.7, start_time=BEGIN), cluster, "s"))[:300]
     blend = EngineSettings(shadows=(), runtimes="walltime")
     first = Engine("s", blend)
-    for event in said[:200]:
+    for event in sequence[:200]:
         first.apply(event)
     state, changes = first.checkpoint()
     again = Engine.load(state, changes.started, changes.runs, blend, changes.rows)
     assert first.context.areas is not None
     assert again.context.areas is not None
     assert seen(again.context.areas) == seen(first.context.areas)
-    for event in said[200:]:
+    for event in sequence[200:]:
         assert encoded(again.apply(event)) == encoded(first.apply(event))

@@ -54,10 +54,10 @@ def ticks(engine: Engine, *times: float) -> list[Record]:
 def until(engine: Engine, day: float) -> list[str]:
     """Let all events agree on this day and trigger a sweep; return the reasons and jobs."""
     steps = range(int(engine.time), int(day * DAY_S), 50 * int(DAY_S))
-    return told(ticks(engine, *map(float, steps), *[day * DAY_S] * (MIN_AGREEING_EVENTS + EVENTS_PER_SWEEP)))
+    return reasons(ticks(engine, *map(float, steps), *[day * DAY_S] * (MIN_AGREEING_EVENTS + EVENTS_PER_SWEEP)))
 
 
-def told(records: list[Record]) -> list[str]:
+def reasons(records: list[Record]) -> list[str]:
     assert all(isinstance(record, Anomaly) and not record.rejected for record in records)
     return [f"{record.reason} {record.detail.split()[1]}" for record in records if isinstance(record, Anomaly)]
 
@@ -167,7 +167,7 @@ def test_sweep_requires_enough_agreeing_events() -> None:
     for far in (MIN_AGREEING_EVENTS - 1, MIN_AGREEING_EVENTS):
         engine = engine_after(start_on("1"), submit_on("1", walltime_days=1.0))
         times = [100.0] * (EVENTS_PER_SWEEP - 2 - far) + [50 * DAY_S] * far
-        assert told(ticks(engine, *times)) == ["gave_up_running 1"] * (far == MIN_AGREEING_EVENTS)
+        assert reasons(ticks(engine, *times)) == ["gave_up_running 1"] * (far == MIN_AGREEING_EVENTS)
 
 
 def test_late_event_time_delays_the_sweep() -> None:
@@ -289,14 +289,14 @@ def workload() -> list[AnyEvent]:
     return [msgspec.structs.replace(each, time=FAR) if dice.random() < 0.01 else each for each in events]
 
 
-def said(records: list[Record]) -> bytes:
+def to_json(records: list[Record]) -> bytes:
     return msgspec.json.encode([(type(record).__name__, record) for record in records])
 
 
 @cache
-def all_said() -> list[bytes]:
+def expected_records() -> list[bytes]:
     engine = Engine("s", SETTINGS)
-    return [said(engine.apply(event)) for event in workload()]
+    return [to_json(engine.apply(event)) for event in workload()]
 
 
 def test_totals_stay_exact_and_the_state_small() -> None:
@@ -316,7 +316,7 @@ def test_saved_and_loaded_engine_expires_the_same_jobs(every: int) -> None:
     started: list[StartedJob] = []
     runs: list[Run] = []
     for place, event in enumerate(workload()):
-        assert said(engine.apply(event)) == all_said()[place]
+        assert to_json(engine.apply(event)) == expected_records()[place]
         if place % every == every - 1:
             state, changes = engine.checkpoint()
             started = [*started, *changes.started][-SETTINGS.history :]

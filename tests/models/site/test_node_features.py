@@ -87,8 +87,10 @@ def test_slurm_sources_all_report_node_features() -> None:
     assert queued(features="", required_nodes="", excluded_nodes="") is None
     assert queued(features="", excluded_nodes="n" * 254) == [["not " + "n" * 252]]
     row = "7|batch|2026-01-01T10:00:00|2026-01-01T10:01:00|Unknown|RUNNING|x86|ib\n"
-    (told,) = read_sacct(["JobID;Partition;Submit;Start;End;State;Constraints", row.replace("|", ";", 6)], pytest.fail)
-    assert told.request["node_features"] == [["ib"], ["x86"]]
+    (record,) = read_sacct(
+        ["JobID;Partition;Submit;Start;End;State;Constraints", row.replace("|", ";", 6)], pytest.fail
+    )
+    assert record.request["node_features"] == [["ib"], ["x86"]]
     job = {"job_id": 7, "state": {"current": ["RUNNING"]}, "time": {"submission": 10, "start": 20}, "constraints": "ib"}
     assert read_jobs(json.dumps({"jobs": [job]}).encode(), pytest.fail, "sacct").rows[0].request["node_features"] == [
         ["ib"]
@@ -97,8 +99,8 @@ def test_slurm_sources_all_report_node_features() -> None:
 
 def test_job_runs_on_nodes_with_the_requested_features() -> None:
     nodes = words.read_text("nodes", NODES)
-    told = {"name": "n1", "state": ["IDLE"], "cpus": 8, "partitions": ["batch"], "active_features": ["x86", "ib"]}
-    assert words.read_json("nodes", json.dumps({"nodes": [told]}).encode())[0].features == nodes[0].features
+    node = {"name": "n1", "state": ["IDLE"], "cpus": 8, "partitions": ["batch"], "active_features": ["x86", "ib"]}
+    assert words.read_json("nodes", json.dumps({"nodes": [node]}).encode())[0].features == nodes[0].features
     found = capacity_of(Machine(nodes, words.read_text("partitions", PARTITION)), "alder", 0.0)
     assert found is not None
     assert [pool.node_features for pool in found.pools] == [["ib", "x86"], ["big", "x86"], []]
@@ -109,13 +111,13 @@ def test_job_runs_on_nodes_with_the_requested_features() -> None:
         topology = Topology.of(capacity)
         assert topology is not None
         where = f"partition {capacity.partitions[0].name}"
-        assert cannot_run(topology, asking(ib)) is None
-        assert cannot_run(topology, asking(ib, nodes=2)) == f"larger than {where}: 2 of 1 nodes"
-        assert f"needs nodes with {ib} and {big}: none in" in (cannot_run(topology, asking(ib, big)) or "")
-        assert cannot_run(topology, asking("n7", nodes=3)) is None  # a name that is in no pool
+        assert cannot_run(topology, job_with_features(ib)) is None
+        assert cannot_run(topology, job_with_features(ib, nodes=2)) == f"larger than {where}: 2 of 1 nodes"
+        assert f"needs nodes with {ib} and {big}: none in" in (cannot_run(topology, job_with_features(ib, big)) or "")
+        assert cannot_run(topology, job_with_features("n7", nodes=3)) is None  # a name that is in no pool
 
 
-def asking(*features: str, **fields: Any) -> Job:
+def job_with_features(*features: str, **fields: Any) -> Job:
     return Job.of(Submit(site="alder", time=0.0, job="7", node_features=[list(features)], **fields))
 
 

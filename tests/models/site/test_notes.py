@@ -20,7 +20,7 @@ def restarted(notes: JobNotes) -> JobNotes:
     return again
 
 
-class Told:
+class RecordedNotes:
     """All recorded notes."""
 
     def __init__(self) -> None:
@@ -33,28 +33,28 @@ class Told:
         return [pair for note, settled, pair in self.settled if note >= count - DEPTH and settled < count]
 
 
-def follow(action: str, which: int, notes: JobNotes, told: Told) -> JobNotes:
-    told.number += 1
-    key, value = (str(which), 0), str(told.number).encode()
+def follow(action: str, which: int, notes: JobNotes, expected: RecordedNotes) -> JobNotes:
+    expected.number += 1
+    key, value = (str(which), 0), str(expected.number).encode()
     if action == "note":
         notes.note(key, value)
-        told.pending[key] = notes.count - 1, value
+        expected.pending[key] = notes.count - 1, value
     elif action == "settle":
-        found, known = notes.settle(key, value), told.pending.pop(key, None)
+        found, known = notes.settle(key, value), expected.pending.pop(key, None)
         if found is not None:
             assert known is not None and found == known[1]
-            told.settled.append((known[0], notes.count - 1, (found, value)))
+            expected.settled.append((known[0], notes.count - 1, (found, value)))
         else:
             assert known is None or known[0] < notes.rows.oldest
     elif action == "forget":
         notes.forget(key)
-        told.pending.pop(key, None)
+        expected.pending.pop(key, None)
     elif action == "put":
         notes.put(which % 3, value)
-        told.latest[which % 3] = value
+        expected.latest[which % 3] = value
     else:
         again = restarted(notes)
-        for job in {(str(job), 0) for job in range(6)} - told.pending.keys():  # forgetting is not stored
+        for job in {(str(job), 0) for job in range(6)} - expected.pending.keys():  # forgetting is not stored
             again.forget(job)
         return again
     return notes
@@ -62,12 +62,12 @@ def follow(action: str, which: int, notes: JobNotes, told: Told) -> JobNotes:
 
 @given(ACTIONS)
 def test_notes_contain_the_recorded_pairs(actions: list[tuple[str, int]]) -> None:
-    notes, told, seen = JobNotes(DEPTH, BEHIND), Told(), dict[int, list[Pair]]()
+    notes, expected, seen = JobNotes(DEPTH, BEHIND), RecordedNotes(), dict[int, list[Pair]]()
     for action, which in actions:
-        notes = follow(action, which, notes, told)
-        seen[notes.count] = told.pairs(notes.count)
+        notes = follow(action, which, notes, expected)
+        seen[notes.count] = expected.pairs(notes.count)
         assert list(notes.settled()) == seen[notes.count]
-        assert {kind: notes.latest(kind) for kind in told.latest} == told.latest
+        assert {kind: notes.latest(kind) for kind in expected.latest} == expected.latest
         for count in range(max(notes.count - BEHIND, 0), notes.count + 1):
             assert count not in seen or list(notes.settled(count)) == seen[count]
         again = restarted(notes)

@@ -94,12 +94,12 @@ def test_visible_rows_are_equal_after_a_restart() -> None:
     for number in range(3000):
         if number % 5 and number % 20 != 3:
             state.leave(state.jobs[f"{number}.alder", 0])
-    anew = SiteState()
+    fresh = SiteState()
     for job in state.jobs.values():
-        anew.enter(job)
-    assert len(state.table.keys) > len(anew.table.keys)  # some rows are dead
-    assert left_at(state) == left_at(anew)
-    assert state.table.visible_rows().stands_for.tolist() == anew.table.visible_rows().stands_for.tolist()
+        fresh.enter(job)
+    assert len(state.table.keys) > len(fresh.table.keys)  # some rows are dead
+    assert left_at(state) == left_at(fresh)
+    assert state.table.visible_rows().stands_for.tolist() == fresh.table.visible_rows().stands_for.tolist()
 
 
 def test_level_has_half_as_many_jobs_as_the_level_below() -> None:
@@ -157,8 +157,8 @@ def test_learned_order_simulates_a_part_of_a_deep_queue() -> None:
 @pytest.mark.parametrize("method", ["fcfs", "lwf", "easy", "conservative"])
 def test_policy_simulates_a_part_of_a_deep_queue(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_with(3000, method)
-    asked = Job("", 0, 2.0, user="u1", cpus=8, walltime=85.0)
-    (nearly,) = consider(engine, [asked])
+    job = Job("", 0, 2.0, user="u1", cpus=8, walltime=85.0)
+    (nearly,) = consider(engine, [job])
     assert "3000 queued jobs" in nearly.reason and "of 3,008 live jobs used" in nearly.reason
     site_now = engine.methods.what_if_method.site(engine.context, 2.0)  # type: ignore[attr-defined]
     assert len(site_now.live.queued.cpus) == simulated.MAX_SIMULATED

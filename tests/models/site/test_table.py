@@ -59,7 +59,7 @@ def assert_true(state: SiteState) -> None:
     assert all(state.table.keys[state.table.row(key)] == key for key in state.jobs)
 
 
-def entered_anew(state: SiteState) -> SiteState:
+def copy_of(state: SiteState) -> SiteState:
     """Return the same jobs in a new state, as after a restart."""
     restored = SiteState()
     for job in state.jobs.values():
@@ -94,7 +94,7 @@ def test_table_equals_the_live_jobs_after_any_change(data: st.DataObject) -> Non
                     job, data.draw(st.sampled_from([phase for phase in Phase if phase is not Phase.SUSPENDED])), 77.5
                 )
         assert_true(state)
-    assert_true(entered_anew(state))
+    assert_true(copy_of(state))
 
 
 @given(st.data())
@@ -124,7 +124,7 @@ def test_table_matches_engine_after_all_events_and_restart() -> None:
         engine.apply(event)
         assert_true(engine.context.state)
         if place % 50 == 0:
-            restored = entered_anew(engine.context.state)
+            restored = copy_of(engine.context.state)
             before, after = engine.context.state.table, restored.table
             live = [row for row, key in enumerate(before.keys) if key is not None]
             for one, other in zip(before.columns()[:8], after.columns()[:8], strict=True):

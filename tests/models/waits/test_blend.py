@@ -46,8 +46,8 @@ def steady(jobs: int, wait_s: float, gap_s: float = 1000.0) -> list[AnyEvent]:
 
 def test_site_of_equal_waits_is_learned_in_a_hundred_jobs() -> None:
     engine = engine_after(*steady(120, 7200.0), settings=BLEND)
-    said = predicted(engine, submit("next", 200_000.0, cpus=1, walltime=3600.0))
-    assert said.predicted_wait_s == pytest.approx(7200.0, rel=0.1)
+    prediction = predicted(engine, submit("next", 200_000.0, cpus=1, walltime=3600.0))
+    assert prediction.predicted_wait_s == pytest.approx(7200.0, rel=0.1)
 
 
 def test_new_site_of_known_size_uses_simulation_and_prior() -> None:
@@ -75,11 +75,11 @@ def test_site_of_unknown_size_has_bounds_after_enough_starts() -> None:
 
 def test_blend_gives_median_bounds_and_immediate_start() -> None:
     engine = engine_after(*steady(80, 7200.0), settings=BLEND)
-    said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
-    assert said.bounds is not None and list(said.bounds) == ["0.1", "0.5", "0.9", "0.95"]
-    assert said.bounds["0.5"] == said.predicted_wait_s == pytest.approx(7200.0, rel=0.15)
-    assert all(low <= high for low, high in pairwise(said.bounds.values()))
-    assert isinstance(said.p_immediate_start, float) and said.p_immediate_start < 0.1
+    prediction = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
+    assert prediction.bounds is not None and list(prediction.bounds) == ["0.1", "0.5", "0.9", "0.95"]
+    assert prediction.bounds["0.5"] == prediction.predicted_wait_s == pytest.approx(7200.0, rel=0.15)
+    assert all(low <= high for low, high in pairwise(prediction.bounds.values()))
+    assert isinstance(prediction.p_immediate_start, float) and prediction.p_immediate_start < 0.1
 
 
 def test_moved_job_counts_for_the_queue_of_its_prediction() -> None:
@@ -117,9 +117,9 @@ def test_burst_moves_the_bounds_by_a_limited_amount(
 
 def test_blend_predicts_immediate_starts() -> None:
     engine = engine_after(*steady(60, 3.0), settings=BLEND)
-    said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
-    assert said.predicted_wait_s == pytest.approx(3.0, abs=1.0)
-    assert isinstance(said.p_immediate_start, float) and said.p_immediate_start > 0.9
+    prediction = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
+    assert prediction.predicted_wait_s == pytest.approx(3.0, abs=1.0)
+    assert isinstance(prediction.p_immediate_start, float) and prediction.p_immediate_start > 0.9
 
 
 def test_immediate_probability_is_consistent_with_the_bounds() -> None:
@@ -129,30 +129,30 @@ def test_immediate_probability_is_consistent_with_the_bounds() -> None:
 
 def test_considered_job_gets_the_estimate_of_a_submitted_job() -> None:
     engine = Engine("s", BLEND)
-    asked = 0
+    count = 0
     for event in workload(1):
         if event.kind == "submit":
             job = Job.of(event)
             [what_if] = consider(engine, [msgspec.structs.replace(job, id="", attempt=0)])
             records = [record for record in engine.apply(event) if isinstance(record, Prediction)]
-            for said in records[:1]:
+            for prediction in records[:1]:
                 names = ("predicted_wait_s", "bounds", "p_immediate_start", "reason", "predicted_run_s")
-                assert [getattr(what_if, name) for name in names] == [getattr(said, name) for name in names]
-                asked += said.predicted_wait_s is not None
+                assert [getattr(what_if, name) for name in names] == [getattr(prediction, name) for name in names]
+                count += prediction.predicted_wait_s is not None
         else:
             engine.apply(event)
-    assert asked > 50
+    assert count > 50
 
 
 def test_compared_wait_is_at_least_the_simulated_schedule() -> None:
     full = [submit("long", 40_000.0, cpus=100, walltime=90_000.0), start("long", 40_001.0)]
     engine = engine_after(*steady(30, 700.0), *full, settings=BLEND)
     job = Job("", 0, 40_100.0, cpus=100, walltime=600.0)
-    [told] = consider(engine, [job])
+    [what_if] = consider(engine, [job])
     [schedule] = blend_of(engine)._order.what_ifs([job], engine.context)
-    assert told.predicted_wait_s is not None and schedule.wait_s is not None
-    known_s = cautious_s(told.predicted_wait_s, told.bounds)
-    assert told.cautious_wait_s == schedule.wait_s > known_s
+    assert what_if.predicted_wait_s is not None and schedule.wait_s is not None
+    known_s = cautious_s(what_if.predicted_wait_s, what_if.bounds)
+    assert what_if.cautious_wait_s == schedule.wait_s > known_s
 
 
 def test_considered_jobs_do_not_change_the_blend() -> None:
@@ -182,9 +182,9 @@ def test_pending_job_past_its_bounds_counts_as_exceeding() -> None:
     engine = engine_after(*steady(60, 60.0), *waiting, settings=BLEND)
     bounds = []
     for number, at in enumerate((60_300.0, *range(90_000, 90_012))):  # each event processes a part of the observations
-        said = engine.apply(submit(f"x{number}", at, cpus=4, walltime=600.0))[0]  # re-estimates follow it
-        assert isinstance(said, Prediction) and said.bounds is not None
-        bounds.append(said.bounds)
+        prediction = engine.apply(submit(f"x{number}", at, cpus=4, walltime=600.0))[0]  # re-estimates follow it
+        assert isinstance(prediction, Prediction) and prediction.bounds is not None
+        bounds.append(prediction.bounds)
     assert bounds[-1]["0.9"] > 2 * bounds[0]["0.9"]
 
 
@@ -231,8 +231,8 @@ def test_queue_longer_than_in_training_is_reported_and_counted() -> None:
     for number in range(30):
         engine.apply(submit(f"burst {number}", 150_001.0 + number, cpus=4, walltime=600.0))
     last = predicted(engine, submit("last", 150_100.0, cpus=4, walltime=600.0))
-    told = "a state unlike any it learnt from: some 31 queued jobs, 0 at most before"
-    assert (last.degraded, last.predicted_wait_s is None) == (told, False)
+    reason = "a state unlike any it learnt from: some 31 queued jobs, 0 at most before"
+    assert (last.degraded, last.predicted_wait_s is None) == (reason, False)
     counted = engine.scores.degraded["blend"]
     [considered] = consider(engine, [Job("", 0, 150_101.0, cpus=4, walltime=600.0)])
     assert considered.degraded is not None and "some 32 queued jobs" in considered.degraded
@@ -244,14 +244,14 @@ def test_queue_longer_than_in_training_is_reported_and_counted() -> None:
 
 def test_forests_use_the_simulated_wait_as_feature() -> None:
     events = [capacity(100), submit("whole", 0.0, cpus=100, walltime=3600.0), start("whole", 0.0)]
-    engine, asked = engine_after(*events, settings=BLEND), Job("", 0, 600.0, cpus=4, walltime=600.0)
-    [told] = blend_of(engine)._order.what_ifs([asked], engine.context)
+    engine, new_job = engine_after(*events, settings=BLEND), Job("", 0, 600.0, cpus=4, walltime=600.0)
+    [schedule] = blend_of(engine)._order.what_ifs([new_job], engine.context)
     for event in submit("next", 600.0, cpus=4, walltime=600.0), start("next", 4000.0):
         engine.apply(event)
     forests = blend_of(engine).parts["boosted"]
-    assert isinstance(forests, Boosted) and told.wait_s is not None and told.wait_s > 600.0
+    assert isinstance(forests, Boosted) and schedule.wait_s is not None and schedule.wait_s > 600.0
     simulated = forests.learnt_rows().features[:, NAMES.index("simulated")]
-    assert simulated == pytest.approx([0.0, np.log2(1.0 + told.wait_s)], rel=1e-3)
+    assert simulated == pytest.approx([0.0, np.log2(1.0 + schedule.wait_s)], rel=1e-3)
 
 
 def test_blend_reports_degraded_experts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,17 +24,17 @@ HOUR, STRETCH = 3600.0, 2000
 KINDS = ["calm", "calm", "calm", "burst", "storm", "week", "outage", "doubles"]
 
 
-class Told(NamedTuple):
+class EpisodeJob(NamedTuple):
     """One job: submit time, wait, user, the estimates of the experts (without the baselines), and its episode."""
 
     submit: float
     wait_s: float
     user: int
-    said_s: np.ndarray
+    estimates_s: np.ndarray
     episode: int
 
 
-def episode(kind: str, begin: float, level_s: float, number: int, dice: np.random.Generator) -> list[Told]:
+def episode(kind: str, begin: float, level_s: float, number: int, dice: np.random.Generator) -> list[EpisodeJob]:
     """Return the jobs of one episode of this kind from `begin` on."""
     spread = np.exp(dice.normal(0.0, [0.3, 0.3, 0.3, 0.3]))
     if kind == "calm":
@@ -53,13 +53,16 @@ def episode(kind: str, begin: float, level_s: float, number: int, dice: np.rando
         waits = np.linspace(level_s, 40 * HOUR, jobs)
     elif kind == "outage":
         waits = begin + 12 * HOUR - submits + dice.uniform(0.0, HOUR, jobs)
-    said = waits[:, None] * spread * dice.lognormal(0.0, 0.4, (jobs, 4))
-    return [Told(*row, number) for row in zip(submits.tolist(), waits.tolist(), users.tolist(), said, strict=True)]
+    estimates_s = waits[:, None] * spread * dice.lognormal(0.0, 0.4, (jobs, 4))
+    return [
+        EpisodeJob(*row, number)
+        for row in zip(submits.tolist(), waits.tolist(), users.tolist(), estimates_s, strict=True)
+    ]
 
 
-def workload(seed: int, jobs: int = 12_000) -> Iterator[Told]:
+def workload(seed: int, jobs: int = 12_000) -> Iterator[EpisodeJob]:
     """Return episodes in sequence, some overlapping, in the order of submission."""
-    dice, begin, level_s, found = np.random.default_rng(seed), 0.0, 2 * HOUR, list[Told]()
+    dice, begin, level_s, found = np.random.default_rng(seed), 0.0, 2 * HOUR, list[EpisodeJob]()
     for number in count():
         if len(found) >= jobs:
             break
@@ -92,29 +95,29 @@ class Errors(NamedTuple):
         return of[STRETCH : len(of) // STRETCH * STRETCH].reshape(-1, STRETCH).mean(axis=1)
 
 
-def run(jobs: Iterator[Told]) -> Errors:
+def run(jobs: Iterator[EpisodeJob]) -> Errors:
     """Mix and guard the experts' estimates, and train as the jobs leave."""
     quantiles = Quantiles(EXPERTS, [1.0] * len(EXPERTS), schedules=("order",))
     guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
     recent, queued, leaving, rows, longest_s = deque([0.0], maxlen=1000), dict[int, int](), [], [], 0.0
     for number, job in enumerate(jobs):
         while leaving and leaving[0][0] <= job.submit:
-            at, _, left, said, choice, medians = heappop(leaving)
+            at, _, left, snapshot, choice, medians = heappop(leaving)
             queued[left.user] -= 1
             recent.append(left.wait_s)
             longest_s = max(longest_s, left.wait_s)
-            choices_left(guard, choice.waits_s, medians, 0.0, left.wait_s, at, said.weight, str(left.user))
-            bounds_left(quantiles, said, left.wait_s, True, np.ones(2 * QUANTILES, np.bool_))
+            choices_left(guard, choice.waits_s, medians, 0.0, left.wait_s, at, snapshot.weight, str(left.user))
+            bounds_left(quantiles, snapshot, left.wait_s, True, np.ones(2 * QUANTILES, np.bool_))
         waits_s = np.full((QUANTILES, len(EXPERTS)), np.nan)
         waits_s[:, 0], waits_s[:, 1] = 0.0, np.quantile(recent, PROBABILITIES)
-        waits_s[MEDIAN, [2, 3, 5, 6]] = np.fmin(job.said_s, [longest_s, np.inf, longest_s, longest_s])
-        said = quantiles.mix(waits_s, weight=1.0 / (1.0 + queued.get(job.user, 0)))
-        choice = guard.choose(said.bounds[MEDIAN].item(), waits_s[MEDIAN], str(job.user))
-        said = said.with_estimate(choice.wait_s, choice.most_s)
+        waits_s[MEDIAN, [2, 3, 5, 6]] = np.fmin(job.estimates_s, [longest_s, np.inf, longest_s, longest_s])
+        snapshot = quantiles.mix(waits_s, weight=1.0 / (1.0 + queued.get(job.user, 0)))
+        choice = guard.choose(snapshot.bounds[MEDIAN].item(), waits_s[MEDIAN], str(job.user))
+        snapshot = snapshot.with_estimate(choice.wait_s, choice.most_s)
         queued[job.user] = queued.get(job.user, 0) + 1
-        heappush(leaving, (job.submit + job.wait_s, number, job, said, choice, waits_s[MEDIAN]))
-        told = np.array([said.wait_s, said.bounds[MEDIAN], 0.0, waits_s[MEDIAN, 1]])
-        rows.append([*np.abs(told - job.wait_s), job.wait_s <= said.bounds[2], job.episode])
+        heappush(leaving, (job.submit + job.wait_s, number, job, snapshot, choice, waits_s[MEDIAN]))
+        compared_s = np.array([snapshot.wait_s, snapshot.bounds[MEDIAN], 0.0, waits_s[MEDIAN, 1]])
+        rows.append([*np.abs(compared_s - job.wait_s), job.wait_s <= snapshot.bounds[2], job.episode])
     return Errors(*np.array(rows).T)
 
 
@@ -128,15 +131,15 @@ def test_guarded_error_is_near_better_baseline_in_all_stretches(seed: int) -> No
     )
 
 
-def trap(burst: int) -> Iterator[Told]:
+def trap(burst: int) -> Iterator[EpisodeJob]:
     """Yield a burst of jobs that start soon, which the best recent expert overestimates by far."""
     dice = np.random.default_rng(5)
     for number in range(2000):
         wait_s = 2 * HOUR * dice.lognormal(0.0, 1.0)
-        said_s = wait_s * dice.lognormal(0.0, [0.3, 0.6, 0.6, 0.6])
-        yield Told(300.0 * number, wait_s, -(number % 20), said_s, 0)
+        estimates_s = wait_s * dice.lognormal(0.0, [0.3, 0.6, 0.6, 0.6])
+        yield EpisodeJob(300.0 * number, wait_s, -(number % 20), estimates_s, 0)
     for number in range(burst):
-        yield Told(600_000.0 + number / 10.0, 300.0, 1, HOUR * np.array([50.0, 0.1, 4.0, 12.0]), 1)
+        yield EpisodeJob(600_000.0 + number / 10.0, 300.0, 1, HOUR * np.array([50.0, 0.1, 4.0, 12.0]), 1)
 
 
 def test_later_jobs_of_a_burst_learn_from_the_first() -> None:

@@ -54,9 +54,9 @@ def test_restart_between_deadlines_processes_each_once(monkeypatch: pytest.Monke
     watch(watched, every)
     for now in (3.0, 3.0, 3.0, 6.5, 6.5, 8.0, 8.0):
         taken += list(watched.take_due(now))
-        anew = Deadlines(EVERY)
-        anew.restore(watched.reached, times_of(every))
-        watched = anew
+        restored = Deadlines(EVERY)
+        restored.restore(watched.reached, times_of(every))
+        watched = restored
     assert sorted(taken) == sorted(every)
     assert len(taken) == len(every)
 

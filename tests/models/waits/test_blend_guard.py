@@ -26,9 +26,9 @@ def medians(*hours: float) -> np.ndarray:
 
 
 def test_choices_are_mixture_two_medians_and_mean_of_two_best() -> None:
-    said = guard().choose(9 * HOUR, medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0))
-    assert said.waits_s / HOUR == pytest.approx([9.0, 7.0, 2.0, 16.0])
-    assert said.weights.sum() == pytest.approx(1.0)
+    choice = guard().choose(9 * HOUR, medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0))
+    assert choice.waits_s / HOUR == pytest.approx([9.0, 7.0, 2.0, 16.0])
+    assert choice.weights.sum() == pytest.approx(1.0)
     known = guard().choose(0.5 * HOUR, medians(0.0, 1.0, np.nan, np.nan, np.nan, np.nan))
     assert np.isnan(known.waits_s[TWO_BEST]) and known.waits_s[EXPERTS] == 0.5 * HOUR
     assert known.weights[TWO_BEST] == 0.0 and not np.isnan(known.wait_s)
@@ -39,14 +39,14 @@ def test_recently_better_choice_weighs_more_until_it_is_worse() -> None:
     one, experts = guard(), medians(0.0, 0.0, 0.1, 0.2, 8.0, 8.0)
     for number in range(20):
         choices_left(one, one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 0.1 * HOUR, number * HOUR, 1.0)
-    said = one.choose(10 * HOUR, experts)
-    assert said.weights[MIXTURE] < 0.01 and said.wait_s < HOUR and "the two best" in said.reason
+    choice = one.choose(10 * HOUR, experts)
+    assert choice.weights[MIXTURE] < 0.01 and choice.wait_s < HOUR and "the two best" in choice.reason
     for number in range(40):
         choices_left(
             one, one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 10 * HOUR, 4 * MEMORY_S + number * HOUR, 1.0
         )
-    said = one.choose(10 * HOUR, experts)
-    assert said.weights[MIXTURE] > 0.9 and said.reason == ""
+    choice = one.choose(10 * HOUR, experts)
+    assert choice.weights[MIXTURE] > 0.9 and choice.reason == ""
 
 
 def test_few_jobs_at_new_site_do_not_replace_the_mixture() -> None:
@@ -103,6 +103,6 @@ def test_jobs_of_a_user_that_queue_together_count_as_one() -> None:
 def test_guarded_prediction_names_the_fallback_in_its_reason() -> None:
     engine = Engine("s", BLEND)
     records = [record for event in workload(5, jobs=300) for record in engine.apply(event)]
-    said = next(one for one in records if isinstance(one, Prediction) and "; guarded by " in one.reason)
-    assert said.bounds is not None and said.bounds["0.5"] == said.predicted_wait_s
-    assert list(said.bounds.values()) == sorted(said.bounds.values())
+    prediction = next(one for one in records if isinstance(one, Prediction) and "; guarded by " in one.reason)
+    assert prediction.bounds is not None and prediction.bounds["0.5"] == prediction.predicted_wait_s
+    assert list(prediction.bounds.values()) == sorted(prediction.bounds.values())

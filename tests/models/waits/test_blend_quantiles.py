@@ -21,24 +21,24 @@ from tests.support.judged import bound_exceeded, bounds_left, learn_whether_at_o
 read = reader(QuantilesState, "what was learnt")
 
 
-def told(*medians: float) -> np.ndarray:
+def expert_medians(*medians: float) -> np.ndarray:
     """Return estimates of experts that predict a median only."""
     waits = np.full((QUANTILES, len(medians)), np.nan)
     waits[MEDIAN] = medians
     return waits
 
 
-def become_known(quantiles: Quantiles, said: MixtureSnapshot, wait_s: float) -> None:
-    bounds_left(quantiles, said, wait_s, False, np.ones(2 * QUANTILES, np.bool_))
+def become_known(quantiles: Quantiles, snapshot: MixtureSnapshot, wait_s: float) -> None:
+    bounds_left(quantiles, snapshot, wait_s, False, np.ones(2 * QUANTILES, np.bool_))
 
 
 def test_expert_that_is_always_right_gets_most_weight() -> None:
     quantiles, chance = Quantiles(["right", "wrong", "zero"], [1.0] * 3), np.random.default_rng(1)
     for wait in chance.lognormal(8.0, 2.0, 400):
-        said = quantiles.mix(told(wait, chance.lognormal(8.0, 2.0), 0.0))
-        become_known(quantiles, said, wait)
-    assert quantiles.weights(said)["right"] > 0.9
-    assert quantiles.mix(told(5000.0, 90.0, 0.0)).bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
+        snapshot = quantiles.mix(expert_medians(wait, chance.lognormal(8.0, 2.0), 0.0))
+        become_known(quantiles, snapshot, wait)
+    assert quantiles.weights(snapshot)["right"] > 0.9
+    assert quantiles.mix(expert_medians(5000.0, 90.0, 0.0)).bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
 
 
 def test_weights_follow_a_change_of_the_best_expert() -> None:
@@ -46,9 +46,9 @@ def test_weights_follow_a_change_of_the_best_expert() -> None:
     errors: list[float] = []
     for number, wait in enumerate(chance.lognormal(8.0, 1.0, 6000)):
         good, other = wait * chance.lognormal(0.0, 0.2), chance.lognormal(8.0, 1.0)
-        said = quantiles.mix(told(good, other) if number < 3000 else told(other, good))
-        errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
-        become_known(quantiles, said, wait)
+        snapshot = quantiles.mix(expert_medians(good, other) if number < 3000 else expert_medians(other, good))
+        errors.append(abs(np.log(snapshot.bounds[MEDIAN] / wait)))
+        become_known(quantiles, snapshot, wait)
     assert np.mean(errors[3000:3100]) > 0.3
     assert np.mean(errors[4000:4500]) < 2 * np.mean(errors[2500:3000]) < 0.4
 
@@ -58,10 +58,10 @@ def test_schedule_expert_keeps_its_share_until_it_does_harm() -> None:
     errors: list[float] = []
     for number, wait in enumerate(chance.lognormal(8.0, 1.0, 3000)):
         kept = wait * chance.lognormal(0.0, 0.2) if number < 1000 else 40.0 * wait
-        said = quantiles.mix(told(wait * chance.lognormal(0.0, 0.2), kept))
-        errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
-        become_known(quantiles, said, wait)
-        bounds_left(quantiles, said, wait, True, np.zeros(2 * QUANTILES, np.bool_))
+        snapshot = quantiles.mix(expert_medians(wait * chance.lognormal(0.0, 0.2), kept))
+        errors.append(abs(np.log(snapshot.bounds[MEDIAN] / wait)))
+        become_known(quantiles, snapshot, wait)
+        bounds_left(quantiles, snapshot, wait, True, np.zeros(2 * QUANTILES, np.bool_))
         if number == 999:
             assert quantiles.schedule_share == SCHEDULE_SHARE
     assert quantiles.schedule_share == 0.0
@@ -76,8 +76,8 @@ def test_schedule_expert_counts_even_with_low_weight() -> None:
     for kept in ([], ["b"]):
         quantiles, chance = Quantiles(["a", "b"], [1.0] * 2, kept), np.random.default_rng(6)
         for wait in chance.lognormal(8.0, 1.0, 500):
-            become_known(quantiles, quantiles.mix(told(wait, chance.lognormal(8.0, 1.0))), wait)
-        shares.append([quantiles.mix(told(3600.0, other)).bounds[MEDIAN] for other in (3600.0, 0.0)])
+            become_known(quantiles, quantiles.mix(expert_medians(wait, chance.lognormal(8.0, 1.0))), wait)
+        shares.append([quantiles.mix(expert_medians(3600.0, other)).bounds[MEDIAN] for other in (3600.0, 0.0)])
     (alone, same), (with_it, less) = shares
     assert same == pytest.approx(alone, rel=0.1)
     assert less < 0.5 * with_it
@@ -88,9 +88,9 @@ def test_mixture_is_close_to_the_best_expert_in_hindsight() -> None:
     losses = np.zeros((3000, 5))
     for number, wait in enumerate(chance.lognormal(7.0, 2.0, 3000)):
         experts = wait * np.exp(chance.normal([0.0, 0.3, 1.0, -2.0], [1.0, 1.2, 0.5, 1.0]))
-        said = quantiles.mix(told(*experts))
-        losses[number] = np.abs([*experts, said.bounds[MEDIAN]] - wait) ** 0.5
-        become_known(quantiles, said, wait)
+        snapshot = quantiles.mix(expert_medians(*experts))
+        losses[number] = np.abs([*experts, snapshot.bounds[MEDIAN]] - wait) ** 0.5
+        become_known(quantiles, snapshot, wait)
     assert losses[:, 4].mean() < 1.02 * losses[:, :4].mean(axis=0).min()
 
 
@@ -100,10 +100,10 @@ def test_bounds_have_stated_coverage_under_drift() -> None:
     for number in range(len(held)):
         level = 6.0 + 2.0 * np.sin(number / 1500.0)  # the expert does not follow this
         wait = chance.lognormal(level, 0.5 + number / 8000.0)
-        said = quantiles.mix(told(400.0))
-        assert np.all(np.diff(said.bounds) >= 0.0) and said.bounds[0] >= 0.0
-        held[number] = wait <= said.bounds
-        become_known(quantiles, said, wait)
+        snapshot = quantiles.mix(expert_medians(400.0))
+        assert np.all(np.diff(snapshot.bounds) >= 0.0) and snapshot.bounds[0] >= 0.0
+        held[number] = wait <= snapshot.bounds
+        become_known(quantiles, snapshot, wait)
     assert held[2000:].mean(axis=0) == pytest.approx(PROBABILITIES, abs=0.015)
     for tenth in np.array_split(held[2000:], 10):
         assert tenth.mean(axis=0) == pytest.approx(PROBABILITIES, abs=0.1)
@@ -116,24 +116,24 @@ def test_bounds_have_stated_coverage_in_and_outside_of_bursts() -> None:
         for weight, jobs, spread in ((1.0, 60, 0.3), (0.01, 60, 2.0)):  # the jobs of a burst have the same wait
             factor = chance.lognormal(0.0, spread) if weight < 1.0 else chance.lognormal(0.0, spread, jobs)
             waits_s = np.full(jobs, 3600.0 * factor)
-            burst = [quantiles.mix(told(3600.0), weight=weight) for _ in range(jobs)]
-            for said, wait_s in zip(burst, waits_s, strict=True):
-                bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
+            burst = [quantiles.mix(expert_medians(3600.0), weight=weight) for _ in range(jobs)]
+            for snapshot, wait_s in zip(burst, waits_s, strict=True):
+                bounds_left(quantiles, snapshot, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
             if number >= 100:
-                held[weight].append(float(np.mean(waits_s <= [said.bounds[2] for said in burst])))
+                held[weight].append(float(np.mean(waits_s <= [snapshot.bounds[2] for snapshot in burst])))
     assert np.mean(held[1.0]) == pytest.approx(0.9, abs=0.03)
     assert np.mean(held[0.01]) == pytest.approx(0.9, abs=0.06)
 
 
 def test_burst_that_starts_immediately_keeps_earlier_deficits() -> None:
-    quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+    quantiles, estimates_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
 
     def bound_after(wait_s: float) -> float:
         """Return the bound of the last of 500 jobs after a burst of 500 jobs with equal waits."""
-        burst = [quantiles.mix(said_s, weight=1.0 / (1.0 + before)) for before in range(500)]
-        for said in burst:
-            bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
-        return float(quantiles.mix(said_s, weight=1.0 / 500.0).bounds[2])
+        burst = [quantiles.mix(estimates_s, weight=1.0 / (1.0 + before)) for before in range(500)]
+        for snapshot in burst:
+            bounds_left(quantiles, snapshot, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
+        return float(quantiles.mix(estimates_s, weight=1.0 / 500.0).bounds[2])
 
     for wait_s in (18_000.0, 10.0) * 3:
         bound_after(wait_s)
@@ -147,38 +147,38 @@ BURST = 0.01
 
 
 def test_long_waiting_bursts_widen_the_bounds_of_the_next() -> None:
-    quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
-    burst = [quantiles.mix(said_s, weight=BURST) for _ in range(2000)]
-    before, calm = quantiles.mix(said_s, weight=BURST).bounds, quantiles.mix(said_s).bounds
-    for said in burst:
-        assert bound_exceeded(quantiles, said, 2) or quantiles.bound_now(said, 2) is not None
-    bounds = quantiles.mix(said_s, weight=BURST).bounds
+    quantiles, estimates_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+    burst = [quantiles.mix(estimates_s, weight=BURST) for _ in range(2000)]
+    before, calm = quantiles.mix(estimates_s, weight=BURST).bounds, quantiles.mix(estimates_s).bounds
+    for snapshot in burst:
+        assert bound_exceeded(quantiles, snapshot, 2) or quantiles.bound_now(snapshot, 2) is not None
+    bounds = quantiles.mix(estimates_s, weight=BURST).bounds
     assert 1.8 * before[2] < bounds[2] < 9.0 * before[2]
-    assert quantiles.mix(said_s).bounds[2] == pytest.approx(calm[2], rel=0.2)  # other jobs are not affected
+    assert quantiles.mix(estimates_s).bounds[2] == pytest.approx(calm[2], rel=0.2)  # other jobs are not affected
 
 
 def test_user_of_underestimated_bursts_gets_wider_bounds() -> None:
-    quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+    quantiles, estimates_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
     for user, wait_s in (("late", 36_000.0), ("soon", 60.0)) * 3:
-        for said in [quantiles.mix(said_s, weight=BURST, user=user) for _ in range(100)]:
-            if wait_s > said.bounds[2]:
-                bound_exceeded(quantiles, said, 2, user)  # still queued
+        for snapshot in [quantiles.mix(estimates_s, weight=BURST, user=user) for _ in range(100)]:
+            if wait_s > snapshot.bounds[2]:
+                bound_exceeded(quantiles, snapshot, 2, user)  # still queued
             else:
-                bounds_left(quantiles, said, wait_s, True, np.arange(2 * QUANTILES) == 2, user=user)
-    late, soon, new = (quantiles.mix(said_s, weight=BURST, user=user).bounds for user in ("late", "soon", "new"))
+                bounds_left(quantiles, snapshot, wait_s, True, np.arange(2 * QUANTILES) == 2, user=user)
+    late, soon, new = (quantiles.mix(estimates_s, weight=BURST, user=user).bounds for user in ("late", "soon", "new"))
     assert late[2] > 1.5 * new[2] > 1.5 * soon[2]
     assert new[3] < late[3] < late[2] * 1.5
-    alone = [quantiles.mix(said_s, user=user).bounds.tolist() for user in ("late", "soon", "new")]
+    alone = [quantiles.mix(estimates_s, user=user).bounds.tolist() for user in ("late", "soon", "new")]
     assert alone[0] == alone[1] == alone[2]  # jobs outside of bursts are not affected
 
 
 def test_user_deficits_are_kept_for_the_most_recent_users() -> None:
-    quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
-    said = quantiles.mix(said_s, weight=BURST)
+    quantiles, estimates_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+    snapshot = quantiles.mix(estimates_s, weight=BURST)
     for number in range(USERS + 2):
-        bound_exceeded(quantiles, said, 2, "first" if number == 1 else str(number))
-        bound_exceeded(quantiles, said, 2, "often")
-    bound_exceeded(quantiles, said, 2, None)
+        bound_exceeded(quantiles, snapshot, 2, "first" if number == 1 else str(number))
+        bound_exceeded(quantiles, snapshot, 2, "often")
+    bound_exceeded(quantiles, snapshot, 2, None)
     kept = read(encode(quantiles.state)).users
     assert len(kept) == USERS and "first" not in kept and kept["often"][1, 2] == USERS + 2
 
@@ -186,10 +186,10 @@ def test_user_deficits_are_kept_for_the_most_recent_users() -> None:
 def test_burst_bounds_keep_coverage_with_overconfident_experts() -> None:
     quantiles, chance, held = Quantiles(["expert"], [1.0]), np.random.default_rng(6), []
     for number in range(300):  # a burst of a hundred jobs of a new user, all predicted before one leaves
-        burst = [quantiles.mix(told(30.0), weight=BURST, user=str(number)) for _ in range(100)]
+        burst = [quantiles.mix(expert_medians(30.0), weight=BURST, user=str(number)) for _ in range(100)]
         wait_s = chance.lognormal(3.0, 3.0)
-        for said in burst:
-            bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_), user=str(number))
+        for snapshot in burst:
+            bounds_left(quantiles, snapshot, wait_s, True, np.ones(2 * QUANTILES, np.bool_), user=str(number))
         held.append(wait_s <= burst[0].bounds[2])
     assert np.mean(held[50:]) == pytest.approx(0.9, abs=0.03)
 
@@ -210,12 +210,12 @@ def test_bounds_of_each_queue_keep_coverage_if_one_waits_longer() -> None:
     usual, slow, new = range(3)
     for number in range(6000):
         queue, level = (slow, 0.4) if number % 10 == 0 else (usual, 0.0)
-        said, wait_s = quantiles.mix(told(3600.0), queue=queue), 3600.0 * chance.lognormal(level, 0.4)
-        bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_), queue=queue)
-        held[queue].append(wait_s <= said.bounds[2])
+        snapshot, wait_s = quantiles.mix(expert_medians(3600.0), queue=queue), 3600.0 * chance.lognormal(level, 0.4)
+        bounds_left(quantiles, snapshot, wait_s, True, np.ones(2 * QUANTILES, np.bool_), queue=queue)
+        held[queue].append(wait_s <= snapshot.bounds[2])
     assert np.mean(held[usual]) == pytest.approx(0.9, abs=0.02)
     assert np.mean(held[slow][200:]) == pytest.approx(0.9, abs=0.04)
-    burst = [quantiles.mix(told(3600.0), weight=BURST, queue=queue).bounds[2] for queue in (slow, usual, new)]
+    burst = [quantiles.mix(expert_medians(3600.0), weight=BURST, queue=queue).bounds[2] for queue in (slow, usual, new)]
     assert burst[0] == burst[1] == burst[2]  # jobs of a burst are not affected
 
 
@@ -225,11 +225,11 @@ def held_after(quiet: int) -> float:
     for seed in range(20):
         quantiles, chance = Quantiles(["expert"], [1.0]), np.random.default_rng(seed)
         for _ in range(quiet):
-            bounds_left(quantiles, quantiles.mix(told(0.0), queue=1), 0.0, True, everything, queue=1)
+            bounds_left(quantiles, quantiles.mix(expert_medians(0.0), queue=1), 0.0, True, everything, queue=1)
         for _ in range(25):
-            said, wait_s = quantiles.mix(told(3600.0), queue=1), 3600.0 * chance.lognormal(0.0, 0.4)
-            bounds_left(quantiles, said, wait_s, True, everything, queue=1)
-            held.append(wait_s <= said.bounds[2])
+            snapshot, wait_s = quantiles.mix(expert_medians(3600.0), queue=1), 3600.0 * chance.lognormal(0.0, 0.4)
+            bounds_left(quantiles, snapshot, wait_s, True, everything, queue=1)
+            held.append(wait_s <= snapshot.bounds[2])
     return float(np.mean(held))
 
 
@@ -239,100 +239,102 @@ def test_bounds_of_a_queue_keep_coverage_after_idle_time() -> None:
 
 def test_exceeded_bound_counts_once_per_job() -> None:
     counted = []
-    for told_before in (True, False):
-        quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
-        for said in [quantiles.mix(said_s, weight=BURST) for _ in range(300)]:
+    for already_exceeded in (True, False):
+        quantiles, estimates_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+        for snapshot in [quantiles.mix(estimates_s, weight=BURST) for _ in range(300)]:
             passed = np.zeros(2 * QUANTILES, np.bool_)
-            if told_before:
-                bound_exceeded(quantiles, said, 2)
+            if already_exceeded:
+                bound_exceeded(quantiles, snapshot, 2)
                 passed[2] = True
-            bounds_left(quantiles, said, 36_000.0, True, np.zeros(2 * QUANTILES, np.bool_), passed)
+            bounds_left(quantiles, snapshot, 36_000.0, True, np.zeros(2 * QUANTILES, np.bool_), passed)
         counted.append((quantiles.state.deficits[1, 2], quantiles.state.counted[1, 2]))
     assert counted[0] == counted[1] == (pytest.approx((0.04 * 1000 + 0.9 * 300) / 1300, rel=0.15), 300)
 
 
 def test_shift_by_jobs_with_equal_predictions_is_limited() -> None:
     quantiles, wait_s = Quantiles(["zero"], [1.0]), 30_000.0
-    burst = [quantiles.mix(told(0.0)) for _ in range(2000)]
-    for said in burst:  # all still queue beyond their predictions
-        for place in range(len(said.marks)):
-            bound_exceeded(quantiles, said, place)
-    low_s, middle_s, *high_s = quantiles.mix(told(0.0)).bounds
+    burst = [quantiles.mix(expert_medians(0.0)) for _ in range(2000)]
+    for snapshot in burst:  # all still queue beyond their predictions
+        for place in range(len(snapshot.marks)):
+            bound_exceeded(quantiles, snapshot, place)
+    low_s, middle_s, *high_s = quantiles.mix(expert_medians(0.0)).bounds
     assert 10.0 < low_s <= middle_s < 60.0 and all(10.0 < bound_s < 600.0 for bound_s in high_s)
-    for said in burst:  # each reports its wait when it leaves
-        now_s = quantiles.bound_now(said, MEDIAN)
+    for snapshot in burst:  # each reports its wait when it leaves
+        now_s = quantiles.bound_now(snapshot, MEDIAN)
         assert now_s is not None
-        bounds_left(quantiles, said, wait_s, False, np.arange(2 * QUANTILES) == MEDIAN)
-    assert quantiles.mix(told(0.0)).bounds[MEDIAN] == pytest.approx(wait_s, rel=0.05)
+        bounds_left(quantiles, snapshot, wait_s, False, np.arange(2 * QUANTILES) == MEDIAN)
+    assert quantiles.mix(expert_medians(0.0)).bounds[MEDIAN] == pytest.approx(wait_s, rel=0.05)
 
 
 def test_bound_now_is_missing_without_a_shift() -> None:
     quantiles = Quantiles(["zero"], [1.0])
-    said = quantiles.mix(told(0.0))
-    assert [quantiles.bound_now(said, place) for place in range(len(said.marks))] == [None] * len(said.marks)
+    snapshot = quantiles.mix(expert_medians(0.0))
+    assert [quantiles.bound_now(snapshot, place) for place in range(len(snapshot.marks))] == [None] * len(
+        snapshot.marks
+    )
 
 
 def test_bound_of_zero_that_holds_is_not_lowered() -> None:
     quantiles = Quantiles(["zero"], [1.0])
     for _ in range(500):
-        become_known(quantiles, quantiles.mix(told(0.0)), 0.0)
+        become_known(quantiles, quantiles.mix(expert_medians(0.0)), 0.0)
     for _ in range(200):
-        said = quantiles.mix(told(0.0))
-        become_known(quantiles, said, 3.0)
-    assert 2.0 < said.bounds[MEDIAN] < 5.0
+        snapshot = quantiles.mix(expert_medians(0.0))
+        become_known(quantiles, snapshot, 3.0)
+    assert 2.0 < snapshot.bounds[MEDIAN] < 5.0
 
 
 def test_expert_without_estimate_is_omitted_and_joins_later() -> None:
     quantiles = Quantiles(["here", "late"], [1.0] * 2)
     for _ in range(300):
-        become_known(quantiles, quantiles.mix(told(100.0, np.nan)), 5000.0)
-    assert quantiles.weights(quantiles.mix(told(100.0, np.nan)))["late"] == 0.0
+        become_known(quantiles, quantiles.mix(expert_medians(100.0, np.nan)), 5000.0)
+    assert quantiles.weights(quantiles.mix(expert_medians(100.0, np.nan)))["late"] == 0.0
     for _ in range(300):
-        said = quantiles.mix(told(100.0, 5000.0))
-        become_known(quantiles, said, 5000.0)
-    assert quantiles.weights(said)["late"] > 0.9
-    assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
+        snapshot = quantiles.mix(expert_medians(100.0, 5000.0))
+        become_known(quantiles, snapshot, 5000.0)
+    assert quantiles.weights(snapshot)["late"] > 0.9
+    assert snapshot.bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
 
 
 def test_mixture_snapshot_round_trips() -> None:
     quantiles = Quantiles(["a", "b"], [1.0] * 2)
-    said = quantiles.mix(told(100.0, np.nan))
-    back = MixtureSnapshot.decode(said.encode(), quantiles.experts)
-    assert back.kind == said.kind
-    for one, other in zip(said[:4], back[:4], strict=True):
+    snapshot = quantiles.mix(expert_medians(100.0, np.nan))
+    back = MixtureSnapshot.decode(snapshot.encode(), quantiles.experts)
+    assert back.kind == snapshot.kind
+    for one, other in zip(snapshot[:4], back[:4], strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_quantiles_state_round_trips() -> None:
     quantiles, chance = Quantiles(["a", "b"], [1.0] * 2), np.random.default_rng(5)
     for wait in chance.lognormal(7.0, 1.0, 200):
-        become_known(quantiles, quantiles.mix(told(wait, 10.0)), wait)
+        become_known(quantiles, quantiles.mix(expert_medians(wait, 10.0)), wait)
     same = Quantiles(["a", "b"], [1.0] * 2)
     same.state = read(encode(quantiles.state))
     assert encode(same.state) == encode(quantiles.state)
-    assert same.mix(told(70.0, 10.0)).marks == quantiles.mix(told(70.0, 10.0)).marks
+    assert same.mix(expert_medians(70.0, 10.0)).marks == quantiles.mix(expert_medians(70.0, 10.0)).marks
     assert len(encode(quantiles.state)) < 10_000
 
 
 def test_immediate_start_probability_is_calibrated() -> None:
     at_once, chance = ImmediateStartModel(2), np.random.default_rng(6)
-    said, truth = np.zeros(8000), np.zeros(8000, np.bool_)
-    for number in range(len(said)):
+    probabilities, truth = np.zeros(8000), np.zeros(8000, np.bool_)
+    for number in range(len(probabilities)):
         known = chance.random()
         inputs = np.array([3600.0 * (1.0 - known) ** 3, np.nan])
-        said[number], truth[number] = at_once.probability(inputs), chance.random() < known**2
+        probabilities[number], truth[number] = at_once.probability(inputs), chance.random() < known**2
         learn_whether_at_once(at_once, inputs, bool(truth[number]))
     for low in (0.0, 0.2, 0.4, 0.6):
-        alike = (said[1000:] >= low) & (said[1000:] < low + 0.2)
-        assert truth[1000:][alike].mean() == pytest.approx(said[1000:][alike].mean(), abs=0.05)
+        alike = (probabilities[1000:] >= low) & (probabilities[1000:] < low + 0.2)
+        assert truth[1000:][alike].mean() == pytest.approx(probabilities[1000:][alike].mean(), abs=0.05)
     other = ImmediateStartModel(2)
     other.learnt = reader(ImmediateStartState, "what was learnt")(encode(at_once.learnt))
     assert other.probability(inputs) == at_once.probability(inputs)
 
 
 def left(waited_s: float, wanted: Sequence[float], bounds_s: Sequence[float]) -> list[float]:
-    told = np.array([bounds_s, [np.nan] * QUANTILES])
-    found = waits_after(np.array([waited_s, 0.0]), np.array(PROBABILITIES), told, np.array(wanted))
+    quantiles_s = np.array([bounds_s, [np.nan] * QUANTILES])
+    found = waits_after(np.array([waited_s, 0.0]), np.array(PROBABILITIES), quantiles_s, np.array(wanted))
     assert np.isnan(found[1]).all()
     return list(found[0])
 
@@ -367,16 +369,16 @@ def test_deadlines_before_the_elapsed_wait_are_not_tracked() -> None:
 
 def test_schedule_is_the_median_alone_while_it_is_accurate() -> None:
     quantiles = Quantiles(["other", "schedule"], [1.0] * 2, schedules=["schedule"])
-    said = quantiles.mix(told(10.0, 5000.0), may_be_alone=True)
-    assert said.alone
-    assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=1e-5)
-    again = MixtureSnapshot.decode(said.encode(), quantiles.experts)
+    snapshot = quantiles.mix(expert_medians(10.0, 5000.0), may_be_alone=True)
+    assert snapshot.alone
+    assert snapshot.bounds[MEDIAN] == pytest.approx(5000.0, rel=1e-5)
+    again = MixtureSnapshot.decode(snapshot.encode(), quantiles.experts)
     assert again is not None
-    assert (again.alone, again.kind) == (True, said.kind)
-    assert not quantiles.mix(told(10.0, 5000.0)).alone
+    assert (again.alone, again.kind) == (True, snapshot.kind)
+    assert not quantiles.mix(expert_medians(10.0, 5000.0)).alone
     for _ in range(50):
-        said = quantiles.mix(told(10.0, 5000.0), may_be_alone=True)
-        become_known(quantiles, said, 10.0)
-        bounds_left(quantiles, said, 10.0, True, np.zeros(2 * QUANTILES, np.bool_))
-    assert not said.alone
-    assert quantiles.mix(told(10.0, 5000.0), may_be_alone=True).bounds[MEDIAN] < 2500.0
+        snapshot = quantiles.mix(expert_medians(10.0, 5000.0), may_be_alone=True)
+        become_known(quantiles, snapshot, 10.0)
+        bounds_left(quantiles, snapshot, 10.0, True, np.zeros(2 * QUANTILES, np.bool_))
+    assert not snapshot.alone
+    assert quantiles.mix(expert_medians(10.0, 5000.0), may_be_alone=True).bounds[MEDIAN] < 2500.0

@@ -52,7 +52,7 @@ def blend_of(engine: Engine) -> Blend:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_answers_about_queued_jobs_agree_at_any_time(seed: int) -> None:
-    engine, asked = Engine("s", BLEND), 0
+    engine, compared = Engine("s", BLEND), 0
     for number, event in enumerate(busy_days(seed)):
         for record in engine.apply(event):
             if isinstance(record, Prediction) and record.bounds is not None:
@@ -62,8 +62,8 @@ def test_answers_about_queued_jobs_agree_at_any_time(seed: int) -> None:
         if number % 7:
             continue
         for now in (engine.time, engine.time + 500.0, engine.time + 90_000.0):
-            asked += _answers_agree(engine, now)
-    assert asked > 100
+            compared += _answers_agree(engine, now)
+    assert compared > 100
 
 
 def _answers_agree(engine: Engine, now: float) -> int:
@@ -152,9 +152,9 @@ def test_reason_states_the_queue_as_it_is_now() -> None:
 
 def test_experts_follow_the_best_of_their_age_class() -> None:
     experts = AgeExperts()
-    said_s = np.array([[9000.0, 3000.0, 9000.0, 0.0, 0.0], [90_000.0, 9000.0, 9000.0, 0.0, 0.0]])
+    published_s = np.array([[9000.0, 3000.0, 9000.0, 0.0, 0.0], [90_000.0, 9000.0, 9000.0, 0.0, 0.0]])
     for _ in range(300):
-        experts.learn(np.array([2, 8]), said_s, np.array([3000.0, 90_000.0]))
+        experts.learn(np.array([2, 8]), published_s, np.array([3000.0, 90_000.0]))
     estimates_s = np.array([[9000.0, 3000.0, np.nan, 0.0, 0.0], [9000.0, 3000.0, np.nan, 0.0, 0.0]])
     young, old = experts.combine(np.array([2, 8]), estimates_s).tolist()
     assert young == pytest.approx(3000.0, rel=0.01) and old > 8000.0
@@ -163,10 +163,10 @@ def test_experts_follow_the_best_of_their_age_class() -> None:
 
 def test_experts_of_short_waits_follow_the_best_baseline() -> None:
     experts = AgeExperts()
-    said_s = np.array([[2400.0, 1800.0, 2400.0, 3000.0, 0.0]])
+    published_s = np.array([[2400.0, 1800.0, 2400.0, 3000.0, 0.0]])
     for _ in range(100):
-        experts.learn(np.array([4]), said_s, np.array([300.0]))
-    assert experts.combine(np.array([4]), said_s).item() < 60.0
+        experts.learn(np.array([4]), published_s, np.array([300.0]))
+    assert experts.combine(np.array([4]), published_s).item() < 60.0
 
 
 def test_first_bounds_in_force_count_for_calibration() -> None:
@@ -181,10 +181,10 @@ def test_first_bounds_in_force_count_for_calibration() -> None:
 @pytest.mark.parametrize("number", [0, 3, AGES - 1])
 def test_calibrated_bounds_have_stated_coverage(number: int) -> None:
     dice, calibration, covered = np.random.default_rng(number), Calibration(), np.zeros(len(BOUNDS))
-    told = np.array([[10.0, 600.0, 900.0, 1000.0]])  # far too narrow
+    raw_bounds_s = np.array([[10.0, 600.0, 900.0, 1000.0]])  # far too narrow
     for turn in range(4000):
         wait_s = float(dice.exponential(3000.0))
-        bounds_s = calibration.bounds(np.array([number]), told[:, MEDIAN], told)[0]
+        bounds_s = calibration.bounds(np.array([number]), raw_bounds_s[:, MEDIAN], raw_bounds_s)[0]
         held = wait_s <= bounds_s
         calibration.learn(np.array([number]), held[None])
         covered += held * (turn >= 2000)

@@ -41,7 +41,7 @@ def test_site_policy_that_is_not_closer_returns_no_estimate() -> None:
     engine, method = after("multifactor", seed=6)
     assert not method.site_policy.is_nearer
     job = Job("", 0, engine.time, cpus=8)
-    assert [said.wait_s for said in method.site_policy.what_ifs([job], engine.context)] == [None]
+    assert [estimate.wait_s for estimate in method.site_policy.what_ifs([job], engine.context)] == [None]
     assert MIN_TRIED_JOBS <= method.site_policy.compared <= FIRST_TRIED_JOBS + 1500 // EVERY
 
 

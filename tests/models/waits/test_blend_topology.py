@@ -16,7 +16,7 @@ from tests.support.events import end, start, submit
 HOUR_S = 3600.0
 
 
-def told(event: AnyEvent) -> AnyEvent:
+def with_partition(event: AnyEvent) -> AnyEvent:
     """Add one partition with all CPUs to a capacity event."""
     if not isinstance(event, Capacity):
         return event
@@ -36,7 +36,7 @@ def blend_of(engine: Engine) -> Blend:
 @pytest.mark.parametrize(("run_s", "is_alone"), [(HOUR_S, True), (HOUR_S / 2, False)])
 def test_known_run_times_make_schedule_the_only_median(run_s: float, is_alone: bool) -> None:
     engine = Engine("s", EngineSettings(method="blend", shadows=(), runtimes="walltime"))
-    engine.apply(told(Capacity(site="s", time=0.0, cpus=64)))
+    engine.apply(with_partition(Capacity(site="s", time=0.0, cpus=64)))
     for number in range(MIN_STARTED_JOBS + 10):  # none has to wait, so each is simulated
         at, job = 2 * HOUR_S * number, str(number)
         for event in (submit(job, at, cpus=8, walltime=HOUR_S), start(job, at), end(job, at + run_s)):
@@ -44,19 +44,19 @@ def test_known_run_times_make_schedule_the_only_median(run_s: float, is_alone: b
     now = engine.time + HOUR_S
     engine.apply(submit("all", now, cpus=64, walltime=10 * HOUR_S))
     engine.apply(start("all", now))
-    said = predicted(engine, submit("next", now, cpus=8, walltime=HOUR_S))
-    assert said.predicted_wait_s is not None
+    prediction = predicted(engine, submit("next", now, cpus=8, walltime=HOUR_S))
+    assert prediction.predicted_wait_s is not None
     if is_alone:
-        assert said.predicted_wait_s == pytest.approx(10 * HOUR_S, rel=0.01)
+        assert prediction.predicted_wait_s == pytest.approx(10 * HOUR_S, rel=0.01)
     else:
-        assert said.predicted_wait_s < 8 * HOUR_S
+        assert prediction.predicted_wait_s < 8 * HOUR_S
 
 
 @pytest.mark.long
 def test_site_policy_is_not_used_with_a_topology() -> None:
     engine = Engine("alder", EngineSettings(method="blend", shadows=(), bounds=""))
     for event in run(generate(5, 600, cpus=64, load=0.9), 64, "alder", "fcfs"):
-        engine.apply(told(event))
+        engine.apply(with_partition(event))
     policy = blend_of(engine).site_policy
     assert (policy.compared, policy.is_nearer, len(policy.per_job)) == (0, False, 0)
     (context,) = engine.context.views()
@@ -64,4 +64,4 @@ def test_site_policy_is_not_used_with_a_topology() -> None:
     policy.compared = 100
     job = Job("", 0, engine.time, cpus=8, walltime=HOUR_S)
     assert policy.is_nearer
-    assert [said.wait_s for said in policy.what_ifs([job], context)] == [None]
+    assert [estimate.wait_s for estimate in policy.what_ifs([job], context)] == [None]

@@ -116,14 +116,14 @@ def scored(seed: int, jobs: int, monkeypatch: pytest.MonkeyPatch) -> Scored:
     methods = ("blend", "zero", "median")
     engine = Engine("made", EngineSettings(method=methods[0], shadows=methods[1:], publish_shadows=True))
     waits: dict[str, Outcome] = {}
-    told: dict[str, dict[str, float]] = {}
+    predictions: dict[str, dict[str, float]] = {}
     shown: dict[str, bool] = {}
     queued, seen, owners = Counter[str](), set[str](), dict[str, str]()
     for event in events(seed, jobs):
         latest.clear()
         for record in engine.apply(event):
             if isinstance(record, Outcome) and record.actual_run_s is None:
-                told[record.job][record.method] = record.predicted_wait_s or 0.0
+                predictions[record.job][record.method] = record.predicted_wait_s or 0.0
                 waits[record.job] = record
         engine.take_changes()
         if isinstance(event, Submit):
@@ -132,13 +132,15 @@ def scored(seed: int, jobs: int, monkeypatch: pytest.MonkeyPatch) -> Scored:
                 seen.discard(user)
             shown[event.job] = not queued[user] or user in seen
             queued[user] += 1
-            told[event.job] = {"experts": latest[0] if latest else np.nan}
+            predictions[event.job] = {"experts": latest[0] if latest else np.nan}
         elif isinstance(event, Start | Cancel):
             queued[owners[event.job]] -= 1
             seen.add(owners[event.job])
-    known = [job for job in told if job in waits]
+    known = [job for job in predictions if job in waits]
     wait_s = np.array([waits[job].actual_wait_s for job in known])
-    errors_s = {name: abs(np.array([told[job][name] for job in known]) - wait_s) for name in (*methods, "experts")}
+    errors_s = {
+        name: abs(np.array([predictions[job][name] for job in known]) - wait_s) for name in (*methods, "experts")
+    }
     started = np.array([not waits[job].censored for job in known])
     return Scored(errors_s, started, np.array([shown[job] for job in known]) & ~np.isnan(errors_s["experts"]))
 

@@ -173,13 +173,13 @@ def test_prediction_does_not_depend_on_the_order_of_history() -> None:
 
 def test_qespera_in_engine_predicts_the_wait_of_similar_jobs() -> None:
     engine = Engine("site", EngineSettings(method="qespera", shadows=(), history=64))
-    said = []
+    predictions = []
     for number in range(60):
         # Small jobs start immediately, large ones after an hour.
         time, cpus = number * 10_000.0, 64 if number % 2 else 1
         submit = Submit(site="site", time=time, job=str(number), user="ada", cpus=cpus, walltime=600.0 * cpus)
-        said += [record for record in engine.apply(submit) if isinstance(record, Prediction)]
+        predictions += [record for record in engine.apply(submit) if isinstance(record, Prediction)]
         engine.apply(Start(site="site", time=time + (3600.0 if cpus == 64 else 0.0), job=str(number)))
-    assert all(record.predicted_wait_s is None for record in said[:MIN_HISTORY_JOBS])
-    assert [record.predicted_wait_s for record in said[-2:]] == [0.0, 3600.0]
-    assert said[-1].reason.startswith("sdm: ")
+    assert all(record.predicted_wait_s is None for record in predictions[:MIN_HISTORY_JOBS])
+    assert [record.predicted_wait_s for record in predictions[-2:]] == [0.0, 3600.0]
+    assert predictions[-1].reason.startswith("sdm: ")

@@ -31,16 +31,16 @@ NAMES = ("fcfs", "lwf", "easy", "conservative")
 each = pytest.mark.parametrize("name", NAMES)
 
 
-class Told(RunMethod):
+class ActualRunTimes(RunMethod):
     """Return the actual run times of jobs."""
 
-    name = "told"
+    name = "actual"
 
     def __init__(self, run_s: dict[str, float] | None = None) -> None:
         self.run_s = run_s or {}
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        return RunEstimate(self.run_s.get(job.id), "told")
+        return RunEstimate(self.run_s.get(job.id), "actual")
 
 
 # Simulated sites.
@@ -48,12 +48,16 @@ class Told(RunMethod):
 CPUS = 64
 
 
-def tell(jobs: Iterable[SimulatedJob], patch: pytest.MonkeyPatch) -> None:
+def use_actual_run_times(jobs: Iterable[SimulatedJob], patch: pytest.MonkeyPatch) -> None:
     truth = {job.job: float(job.seconds) for job in jobs}
-    patch.setitem(RUN_METHODS, "told", type("Told", (Told,), {"__init__": lambda self: Told.__init__(self, truth)}))
+    patch.setitem(
+        RUN_METHODS,
+        "actual",
+        type("ActualRunTimes", (ActualRunTimes,), {"__init__": lambda self: ActualRunTimes.__init__(self, truth)}),
+    )
 
 
-def outcomes(events: Iterable[AnyEvent], name: str, runtimes: str = "told") -> Iterator[Outcome]:
+def outcomes(events: Iterable[AnyEvent], name: str, runtimes: str = "actual") -> Iterator[Outcome]:
     """Yield the outcomes of the jobs at their starts."""
     engine = Engine("a", EngineSettings(method=name, shadows=(), bounds="", runtimes=runtimes))
     for event in events:
@@ -71,7 +75,7 @@ def relative_error(found: Iterable[Outcome]) -> float:
 
 def test_fcfs_with_actual_run_times_predicts_actual_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = generate(2, 600, CPUS, 0.6, impatient=0.0)
-    tell(jobs, monkeypatch)
+    use_actual_run_times(jobs, monkeypatch)
     found = list(outcomes(run(jobs, CPUS, "a", "fcfs"), "fcfs"))
     assert len(found) == 600
     assert sum(outcome.actual_wait_s > 0 for outcome in found) > 300
@@ -82,7 +86,7 @@ def test_conservative_with_known_run_times_matches_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jobs = [msgspec.structs.replace(job, walltime=None) for job in generate(2, 600, CPUS, 0.7, impatient=0.0)]
-    tell(jobs, monkeypatch)
+    use_actual_run_times(jobs, monkeypatch)
     scheduler = POLICIES["conservative"]("a", CPUS, jobs[0].submit, Actual())
     events = [scheduler.capacity(), *(event for job in jobs for event in scheduler.submit(job)), *scheduler.finish()]
     found = list(outcomes(events, "conservative"))
@@ -98,7 +102,7 @@ def test_later_jobs_cause_prediction_errors_by_policy(
 ) -> None:
     """As in table 4 of the paper: large under LWF, small under backfilling."""
     jobs = generate(2, 600, CPUS, 0.7, impatient=0.0)
-    tell(jobs, monkeypatch)
+    use_actual_run_times(jobs, monkeypatch)
     events = list(run(jobs, CPUS, "a", name))
     error = relative_error(outcomes(events, name))
     print(f"{name}: {error:.1%} of the mean wait")
@@ -150,8 +154,8 @@ def site(cpus: int, *jobs: Job, runtimes: RunMethod | None = None) -> SiteContex
     state = SiteState()
     for job in jobs:
         state.enter(job)
-    told = capacity(cpus, site="a") if cpus else None
-    return SiteContext(state, History(10), RunHistory(), runtimes or Told(), told)
+    size = capacity(cpus, site="a") if cpus else None
+    return SiteContext(state, History(10), RunHistory(), runtimes or ActualRunTimes(), size)
 
 
 def wait(where: SiteContext, job: Job, method: Simulated | None = None) -> float | None:
@@ -173,7 +177,7 @@ def test_simulated_wait_depends_on_the_policy(name: str, expected: float) -> Non
     where = site(4, running(1, 2, 10.0), make(2, 3, 8.0), make(3, 4, 10.0))
     estimate = method_named(name).predict(make(9, 1, 25.0), where)
     assert estimate.wait_s == expected
-    assert estimate.reason == f"{name}: 1 running and 2 queued jobs, run times by told"
+    assert estimate.reason == f"{name}: 1 running and 2 queued jobs, run times by actual"
 
 
 def test_backfill_plans_with_walltimes_by_default() -> None:
@@ -228,7 +232,7 @@ def test_run_time_is_prediction_or_walltime_or_default(
 
 
 @pytest.mark.parametrize(
-    ("anew", "walltime", "expected"),
+    ("repredicted_s", "walltime", "expected"),
     [
         (300.0, None, 200.0),
         (None, None, 100.0),  # double the elapsed time
@@ -240,22 +244,22 @@ def test_run_time_is_prediction_or_walltime_or_default(
     ],
 )
 def test_overrunning_job_is_predicted_again_within_its_walltime(
-    anew: float | None, walltime: float | None, expected: float
+    repredicted_s: float | None, walltime: float | None, expected: float
 ) -> None:
-    runtimes = Told({} if anew is None else {"1": anew})
+    runtimes = ActualRunTimes({} if repredicted_s is None else {"1": repredicted_s})
     where = site(4, running(1, 4, 60.0, start=NOW - 100.0, walltime=walltime), runtimes=runtimes)
     assert wait(where, make(9, 4, 1.0)) == expected
 
 
-class Counted(Told):
+class Counted(ActualRunTimes):
     """Count the queries, which must be as few as possible."""
 
     def __init__(self) -> None:
         super().__init__({"1": 300.0})
-        self.asked: list[float] = []
+        self.queries: list[float] = []
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        self.asked.append(elapsed_s)
+        self.queries.append(elapsed_s)
         return super().predict(job, runs, elapsed_s)
 
 
@@ -264,15 +268,15 @@ def test_overrunning_job_is_predicted_again_after_each_estimate() -> None:
     where = site(4, running(1, 4, 60.0, start=NOW), runtimes=runtimes)
     waits = [wait(where, make(9, 4, 1.0, submit=NOW + after), method) for after in (0, 59, 100, 200, 299, 310, 600)]
     assert waits == [60.0, 1.0, 200.0, 100.0, 1.0, 310.0, 20.0]
-    assert runtimes.asked == [100.0, 310.0]
+    assert runtimes.queries == [100.0, 310.0]
 
 
 def test_reestimates_survive_a_restart_but_not_the_job() -> None:
     method = SimulatedFcfs()
-    where = site(4, running(1, 4, 60.0, start=NOW), runtimes=Told({"1": 300.0}))
+    where = site(4, running(1, 4, 60.0, start=NOW), runtimes=ActualRunTimes({"1": 300.0}))
     assert wait(where, make(9, 4, 1.0, submit=NOW + 100.0), method) == 200.0
     again = taken_back(method, SimulatedFcfs())
-    where.runtimes = Told({"1": 1000.0})
+    where.runtimes = ActualRunTimes({"1": 1000.0})
     assert [wait(where, make(9, 4, 1.0, submit=NOW + 150.0), kind) for kind in (method, again)] == [150.0, 150.0]
     where.state.leave(where.state.jobs["1", 0])
     assert wait(where, make(9, 4, 1.0, submit=NOW + 150.0), method) == 0.0
@@ -284,7 +288,7 @@ def test_considered_job_does_not_change_the_state(name: str) -> None:
     method = method_named(name)
     assert isinstance(method, Simulated)
     queued: Sequence[Job] = [make(number, number % 3 + 1, 30.0 * number, walltime=1000.0) for number in range(2, 8)]
-    where = site(4, running(1, 3, 60.0, start=NOW - 100.0), *queued, runtimes=Told({"1": 300.0}))
+    where = site(4, running(1, 3, 60.0, start=NOW - 100.0), *queued, runtimes=ActualRunTimes({"1": 300.0}))
     before = deepcopy(where.state.jobs)
     (what_if,) = method.what_ifs([make(9, 2, 50.0)], where)
     assert what_if.wait_s is not None and what_if.wait_s > 0
@@ -303,14 +307,14 @@ def test_released_job_returns_to_its_place() -> None:
         (record,) = [record for record in engine.apply(event) if isinstance(record, Prediction)]
         return record.predicted_wait_s
 
-    asked = {"cpus": 4, "walltime": 100.0}
+    request = {"cpus": 4, "walltime": 100.0}
     engine.apply(capacity(4, site="a"))
-    assert predicted(submit("1", 10.0, "a", **asked)) == 0.0
+    assert predicted(submit("1", 10.0, "a", **request)) == 0.0
     engine.apply(start("1", 10.0, "a"))
-    assert predicted(submit("2", 20.0, "a", **asked)) == 90.0
+    assert predicted(submit("2", 20.0, "a", **request)) == 90.0
     engine.apply(Hold(site="a", time=25.0, job="2"))
-    assert predicted(submit("3", 30.0, "a", **asked)) == 80.0
+    assert predicted(submit("3", 30.0, "a", **request)) == 80.0
     engine.apply(Release(site="a", time=35.0, job="2"))
-    assert predicted(submit("4", 40.0, "a", **asked)) == 270.0
+    assert predicted(submit("4", 40.0, "a", **request)) == 270.0
     engine.apply(end("1", 50.0, "a"))
-    assert predicted(submit("5", 50.0, "a", **asked)) == 300.0
+    assert predicted(submit("5", 50.0, "a", **request)) == 300.0

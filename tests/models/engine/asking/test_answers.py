@@ -71,13 +71,14 @@ def test_wait_answer_equals_prediction_of_same_submit(method: str) -> None:
         event = events[place]
         assert isinstance(event, Submit)
         request = msgspec.structs.asdict(event)
-        asked = {name: value for name, value in request.items() if name in WaitQuestion.__struct_fields__}
-        told = answer(WaitQuestion(**asked | {"id": "q", "v": 1}), engine, event.time)
+        fields = {name: value for name, value in request.items() if name in WaitQuestion.__struct_fields__}
+        reply = answer(WaitQuestion(**fields | {"id": "q", "v": 1}), engine, event.time)
         predictions = [record for record in engine.apply(event) if isinstance(record, Prediction)]
-        (said,) = (record for record in predictions if record.waited_s is msgspec.UNSET)  # Skip jobs queued before.
-        assert isinstance(told, WaitAnswer)
+        # Skip jobs queued before.
+        (prediction,) = (record for record in predictions if record.waited_s is msgspec.UNSET)
+        assert isinstance(reply, WaitAnswer)
         for name in (*SAME, "predicted_start", "bounds", "made_at", "method", "reason"):
-            assert getattr(told, name) == getattr(said, name)
+            assert getattr(reply, name) == getattr(prediction, name)
         for event in events[place + 1 : following]:
             engine.apply(event)
 
@@ -86,14 +87,14 @@ def test_wait_answer_equals_prediction_of_same_submit(method: str) -> None:
 def test_questions_do_not_change_the_engine_state(method: str) -> None:
     settings = msgspec.structs.replace(SETTINGS, shadows=(method,), what_if_method=method)
     events = workload()
-    asked, quiet = after(events[:200], settings), after(events[:200], settings)
+    engine, quiet = after(events[:200], settings), after(events[:200], settings)
     for event in events[200:260]:
-        list(standing(asked, grid(sizes(64), WALLTIMES[:2], ("batch",)), asked.time))
-        answer(WaitQuestion(id="1", site="alder", cpus=9, user="u1"), asked, asked.time)
-        answer(SiteQuestion(id="2", site="alder"), asked, asked.time)
-        answer(JobsQuestion(id="3", site="alder", user="u1"), asked, asked.time)
-        assert asked.apply(event) == quiet.apply(event)
-    assert state_of(asked) == state_of(quiet)
+        list(standing(engine, grid(sizes(64), WALLTIMES[:2], ("batch",)), engine.time))
+        answer(WaitQuestion(id="1", site="alder", cpus=9, user="u1"), engine, engine.time)
+        answer(SiteQuestion(id="2", site="alder"), engine, engine.time)
+        answer(JobsQuestion(id="3", site="alder", user="u1"), engine, engine.time)
+        assert engine.apply(event) == quiet.apply(event)
+    assert state_of(engine) == state_of(quiet)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -110,9 +111,9 @@ def test_wait_question_method_learns_and_is_scored(method: str) -> None:
     shapes = grid(sizes(64), WALLTIMES, ("batch",))
     assert list(standing(other, shapes, one.time)) == list(standing(one, shapes, one.time))
     assert other.scores.accuracy[method] == one.scores.accuracy[method]
-    told = answer(SiteQuestion(id="1", site="alder"), other, other.time)
-    assert isinstance(told, SiteAnswer)
-    (what_if,) = (one for one in told.answers if one.kind == "what-if")
+    reply = answer(SiteQuestion(id="1", site="alder"), other, other.time)
+    assert isinstance(reply, SiteAnswer)
+    (what_if,) = (one for one in reply.answers if one.kind == "what-if")
     assert what_if.jobs == other.scores.accuracy[method].jobs > 50
     assert what_if.predicted_error_s == pytest.approx(other.scores.accuracy["zero"].error.total / what_if.jobs)
 
@@ -126,9 +127,9 @@ def test_wait_question_scores_compare_the_same_jobs() -> None:
     engine = Engine.load(state, changes.started, changes.runs, settings, changes.rows)
     for event in events[200:]:
         engine.apply(event)
-    told = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
-    assert isinstance(told, SiteAnswer)
-    (what_if,) = (one for one in told.answers if one.kind == "what-if")
+    reply = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
+    assert isinstance(reply, SiteAnswer)
+    (what_if,) = (one for one in reply.answers if one.kind == "what-if")
     zero, median = engine.scores.accuracy["zero"], engine.scores.accuracy["median"]
     assert zero.jobs > what_if.jobs == median.jobs > 20
     assert what_if.mean_error_s == pytest.approx(median.error.total / median.jobs)
@@ -162,28 +163,28 @@ def test_grid_estimate_agrees_with_wait_answer_within_bounds(seed: int, data: st
     engine, estimates = busy(seed)
     estimate = data.draw(st.sampled_from(estimates))
     users = sorted({job.user for job in engine.context.state.jobs.values() if job.user is not None})
-    asked = {"cpus": estimate.cpus, "walltime": estimate.walltime, "queue": estimate.queue}
+    shape = {"cpus": estimate.cpus, "walltime": estimate.walltime, "queue": estimate.queue}
     user = data.draw(st.sampled_from([None, "new", *users]))
-    told = answer(WaitQuestion(id="1", site="alder", user=user, **asked), engine, engine.time)
-    assert isinstance(told, WaitAnswer) and told.bounds is not None and estimate.bounds is not None
-    assert told.bounds["0.1"] <= estimate.bounds["0.95"] and estimate.bounds["0.1"] <= told.bounds["0.95"]
-    assert user is not None or told.bounds == estimate.bounds
+    reply = answer(WaitQuestion(id="1", site="alder", user=user, **shape), engine, engine.time)
+    assert isinstance(reply, WaitAnswer) and reply.bounds is not None and estimate.bounds is not None
+    assert reply.bounds["0.1"] <= estimate.bounds["0.95"] and estimate.bounds["0.1"] <= reply.bounds["0.95"]
+    assert user is not None or reply.bounds == estimate.bounds
 
 
 def test_job_larger_than_site_has_no_predicted_wait() -> None:
     engine = after(workload()[:100])
-    told = answer(WaitQuestion(id="1", site="alder", cpus=65), engine, engine.time)
-    assert isinstance(told, WaitAnswer) and told.predicted_wait_s is None and told.bounds is None
-    assert told.reason == "larger than the site: 65 of 64 CPUs"
+    reply = answer(WaitQuestion(id="1", site="alder", cpus=65), engine, engine.time)
+    assert isinstance(reply, WaitAnswer) and reply.predicted_wait_s is None and reply.bounds is None
+    assert reply.reason == "larger than the site: 65 of 64 CPUs"
 
 
 def test_site_with_little_history_has_degraded_answer() -> None:
     engine = Engine("alder", SETTINGS)
     engine.apply(Submit(site="alder", time=1.0, job="1", cpus=8, walltime=60.0))
     engine.apply(Start(site="alder", time=2.0, job="1"))
-    told = answer(WaitQuestion(id="1", site="alder"), engine, 3.0)
-    assert isinstance(told, WaitAnswer)
-    assert told.degraded == "size guessed from the jobs that ran; only 1 of its jobs started so far"
+    reply = answer(WaitQuestion(id="1", site="alder"), engine, 3.0)
+    assert isinstance(reply, WaitAnswer)
+    assert reply.degraded == "size guessed from the jobs that ran; only 1 of its jobs started so far"
     large = answer(WaitQuestion(id="1", site="alder", cpus=9), engine, 3.0)
     assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
     assert large.reason == "larger than the site, as far as known: no more than 8 CPUs were in use at once"
@@ -195,9 +196,9 @@ def test_site_with_little_history_has_degraded_answer() -> None:
 def test_most_nodes_down_withholds_wait_answer() -> None:
     engine = after(workload()[:100])
     engine.apply(Capacity(site="alder", time=engine.time, cpus=64, nodes=8, down_nodes=5))
-    told = answer(WaitQuestion(id="1", site="alder"), engine, engine.time)
-    assert isinstance(told, WaitAnswer) and (told.predicted_wait_s, told.reason) == (None, "nodes down")
-    assert told.degraded == "5 of 8 nodes down"
+    reply = answer(WaitQuestion(id="1", site="alder"), engine, engine.time)
+    assert isinstance(reply, WaitAnswer) and (reply.predicted_wait_s, reply.reason) == (None, "nodes down")
+    assert reply.degraded == "5 of 8 nodes down"
 
 
 @pytest.mark.parametrize("what_if", [SETTINGS.what_if_method, "policy"])
@@ -207,10 +208,10 @@ def test_grid_estimate_equals_wait_answer_of_its_shape(what_if: str) -> None:
         question = WaitQuestion(
             id="1", site="alder", cpus=estimate.cpus, walltime=estimate.walltime, queue=estimate.queue
         )
-        told = answer(question, engine, engine.time)
-        assert isinstance(told, WaitAnswer)
-        assert (told.predicted_wait_s, told.bounds) == (estimate.predicted_wait_s, estimate.bounds)
-        assert (told.live, told.site_cpus) == (estimate.live, estimate.site_cpus) == (live_state(engine), 64)
+        reply = answer(question, engine, engine.time)
+        assert isinstance(reply, WaitAnswer)
+        assert (reply.predicted_wait_s, reply.bounds) == (estimate.predicted_wait_s, estimate.bounds)
+        assert (reply.live, reply.site_cpus) == (estimate.live, estimate.site_cpus) == (live_state(engine), 64)
 
 
 def test_user_answer_lists_live_jobs_in_submission_order() -> None:
@@ -220,10 +221,10 @@ def test_user_answer_lists_live_jobs_in_submission_order() -> None:
     engine.apply(Start(site="alder", time=50.0, job="0"))
     engine.apply(Start(site="alder", time=51.0, job="2"))
     engine.apply(End(site="alder", time=55.0, job="2"))
-    told = answer(JobsQuestion(id="1", site="alder", user="ada"), engine, 60.0)
-    assert isinstance(told, JobsAnswer)
-    assert [(job.job, job.phase) for job in told.jobs] == [("0", "running"), ("3", "queued"), ("4", "queued")]
-    assert told.more == 0 and told.made_at == 60.0
+    reply = answer(JobsQuestion(id="1", site="alder", user="ada"), engine, 60.0)
+    assert isinstance(reply, JobsAnswer)
+    assert [(job.job, job.phase) for job in reply.jobs] == [("0", "running"), ("3", "queued"), ("4", "queued")]
+    assert reply.more == 0 and reply.made_at == 60.0
     few = answer(JobsQuestion(id="1", site="alder", user="ada", limit=1), engine, 60.0)
     assert isinstance(few, JobsAnswer) and [job.job for job in few.jobs] == ["4"] and few.more == 2
 
@@ -291,22 +292,22 @@ def test_state_text_summarizes_start_bounds_and_jobs_ahead(
 
 def test_site_question_returns_its_queue() -> None:
     engine = after(workload()[:180])
-    told = answer(SiteQuestion(id="1", site="alder", limit=3), engine, engine.time)
-    assert isinstance(told, SiteAnswer)
+    reply = answer(SiteQuestion(id="1", site="alder", limit=3), engine, engine.time)
+    assert isinstance(reply, SiteAnswer)
     queued = [job for job in engine.context.state.jobs.values() if job.phase == "queued"]
-    assert told.live == live_state(engine) and told.live.queued_jobs == len(queued)
-    assert [job.job for job in told.queued] == [job.id for job in queued[:3]]
-    assert told.queues == sorted(
-        {job.queue for job in engine.context.state.jobs.values() if job.queue} | set(told.queues)
+    assert reply.live == live_state(engine) and reply.live.queued_jobs == len(queued)
+    assert [job.job for job in reply.queued] == [job.id for job in queued[:3]]
+    assert reply.queues == sorted(
+        {job.queue for job in engine.context.state.jobs.values() if job.queue} | set(reply.queues)
     )
 
 
 def test_expected_start_of_pending_job_equals_that_of_a_copy() -> None:
     policy = msgspec.structs.replace(SETTINGS, what_if_method="policy")
     engine = after(workload()[:180], policy)
-    told = answer(SiteQuestion(id="1", site="alder", limit=1000), engine, engine.time)
-    assert isinstance(told, SiteAnswer) and len(told.queued) > 3
-    *_, last = told.queued
+    reply = answer(SiteQuestion(id="1", site="alder", limit=1000), engine, engine.time)
+    assert isinstance(reply, SiteAnswer) and len(reply.queued) > 3
+    *_, last = reply.queued
     assert last.expected_start is not None and last.expected_start >= engine.time
     alone = after(workload()[:180], policy)
     job = alone.context.state.jobs[last.job, last.attempt]
@@ -315,14 +316,14 @@ def test_expected_start_of_pending_job_equals_that_of_a_copy() -> None:
     (estimate,) = alone.methods.what_if_method.what_ifs([again], alone.context)
     assert estimate.wait_s is not None
     assert last.expected_start == pytest.approx(alone.time + estimate.wait_s)
-    assert all(job.expected_start is not None for job in told.queued)
+    assert all(job.expected_start is not None for job in reply.queued)
 
 
 def test_expected_start_without_simulation_stays_the_same() -> None:
     engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if_method="median"))
-    told = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
-    assert isinstance(told, SiteAnswer) and told.queued
-    assert all(job.expected_start is None for job in told.queued)
+    reply = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
+    assert isinstance(reply, SiteAnswer) and reply.queued
+    assert all(job.expected_start is None for job in reply.queued)
 
 
 def test_remaining_work_is_work_divided_by_cpus() -> None:
@@ -354,7 +355,7 @@ def test_covering_returns_smallest_shape_that_fits_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "asked", "doubt"),
+    ("known", "requested", "doubt"),
     [
         (("batch", "short"), "shrot", "unknown queue 'shrot': its queues are batch, short"),
         (("batch",), "batch", None),
@@ -363,27 +364,29 @@ def test_covering_returns_smallest_shape_that_fits_the_job() -> None:
     ],
 )
 def test_unknown_queue_in_question_is_reported_as_degraded(
-    known: tuple[str, ...], asked: str | None, doubt: str | None
+    known: tuple[str, ...], requested: str | None, doubt: str | None
 ) -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds=""))
     engine.apply(Capacity(site="alder", time=0.0, cpus=8))
     for number, queue in enumerate(known):
         engine.apply(Submit(site="alder", time=1.0, job=str(number), queue=queue))
-    told = answer(WaitQuestion(id="q", site="alder", cpus=1, walltime=60.0, queue=asked), engine, 5.0)
-    assert isinstance(told, WaitAnswer)
-    said = told.degraded or ""
-    assert doubt in said if doubt else "unknown queue" not in said
+    reply = answer(WaitQuestion(id="q", site="alder", cpus=1, walltime=60.0, queue=requested), engine, 5.0)
+    assert isinstance(reply, WaitAnswer)
+    degraded = reply.degraded or ""
+    assert doubt in degraded if doubt else "unknown queue" not in degraded
 
 
-@pytest.mark.parametrize("pools", [[], [Pool(name="card", nodes=1, cpus=8, gpus={"a100": 2})]], ids=["untold", "told"])
+@pytest.mark.parametrize(
+    "pools", [[], [Pool(name="card", nodes=1, cpus=8, gpus={"a100": 2})]], ids=["without pools", "with pools"]
+)
 def test_ranking_of_gpu_job_puts_site_without_gpu_data_last(pools: list[Pool]) -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds=""))
     engine.apply(Capacity(site="alder", time=0.0, cpus=8, pools=pools))
     doubts = []
     for gpus in (0, 1):
-        told = answer(WaitQuestion(id="q", site="alder", cpus=1, gpus=gpus, walltime=60.0), engine, 5.0)
-        assert isinstance(told, WaitAnswer)
-        doubts.append("whether it has such GPUs" in (told.low_confidence or ""))
+        reply = answer(WaitQuestion(id="q", site="alder", cpus=1, gpus=gpus, walltime=60.0), engine, 5.0)
+        assert isinstance(reply, WaitAnswer)
+        doubts.append("whether it has such GPUs" in (reply.low_confidence or ""))
     assert doubts == [False, not pools]
 
 

@@ -52,36 +52,36 @@ def site(request: pytest.FixtureRequest) -> Engine:
     return capped(request.param)
 
 
-def job_told(engine: Engine, job: str, now: float) -> JobAnswer:
-    told = answer(JobQuestion(id="1", site="s", job=job), engine, now)
-    assert isinstance(told, JobAnswer)
-    return told
+def job_answer(engine: Engine, job: str, now: float) -> JobAnswer:
+    reply = answer(JobQuestion(id="1", site="s", job=job), engine, now)
+    assert isinstance(reply, JobAnswer)
+    return reply
 
 
 def queued(engine: Engine, now: float) -> list[LiveJob]:
-    told = answer(SiteQuestion(id="1", site="s"), engine, now)
-    assert isinstance(told, SiteAnswer)
-    return told.queued
+    reply = answer(SiteQuestion(id="1", site="s"), engine, now)
+    assert isinstance(reply, SiteAnswer)
+    return reply.queued
 
 
-def asked(engine: Engine, now: float, **job: object) -> WaitAnswer:
-    told = answer(WaitQuestion(id="1", site="s", cpus=4, walltime=HOUR, queue="batch", **job), engine, now)  # type: ignore[arg-type]
-    assert isinstance(told, WaitAnswer)
-    return told
+def wait_answer(engine: Engine, now: float, **job: object) -> WaitAnswer:
+    reply = answer(WaitQuestion(id="1", site="s", cpus=4, walltime=HOUR, queue="batch", **job), engine, now)  # type: ignore[arg-type]
+    assert isinstance(reply, WaitAnswer)
+    return reply
 
 
 def test_job_answer_promises_start_before_job_is_overdue(site: Engine) -> None:
-    told = job_told(site, "second", 6101.0)
-    assert told.text.startswith(("starts within", "starts in about")) and told.expected_start is not None
-    assert told.live is not None and told.live.blocked_by is msgspec.UNSET
+    reply = job_answer(site, "second", 6101.0)
+    assert reply.text.startswith(("starts within", "starts in about")) and reply.expected_start is not None
+    assert reply.live is not None and reply.live.blocked_by is msgspec.UNSET
 
 
 @pytest.mark.parametrize("days", [0.5, 1.0, 3.0])
 def test_job_answer_of_overdue_job_is_blocked_without_start(site: Engine, days: float) -> None:
     now = 6100.0 + days * DAY
-    told = job_told(site, "second", now)
-    assert told.text == f"no start can be promised: {HELD}"
-    assert told.expected_start is None and told.starts_by == {}
+    reply = job_answer(site, "second", now)
+    assert reply.text == f"no start can be promised: {HELD}"
+    assert reply.expected_start is None and reply.starts_by == {}
     [job] = queued(site, now)
     assert (job.blocked_by, job.why, job.expected_start) == (HELD, HELD, None)
 
@@ -90,12 +90,12 @@ def test_job_answer_of_overdue_job_is_blocked_without_start(site: Engine, days: 
 def test_overdue_job_without_room_has_a_stable_later_start(site: Engine, days: float) -> None:
     site.apply(submit("large", 6200.0, user="bob", queue="batch", cpus=62, walltime=HOUR))
     now = 6200.0 + days * DAY
-    told = job_told(site, "large", now)
-    if told.expected_start is None:
-        assert told.text == f"no start can be promised: {OVERDUE}" and told.starts_by == {}
-        assert told.live is not None and told.live.why == OVERDUE
+    reply = job_answer(site, "large", now)
+    if reply.expected_start is None:
+        assert reply.text == f"no start can be promised: {OVERDUE}" and reply.starts_by == {}
+        assert reply.live is not None and reply.live.why == OVERDUE
     else:  # The method can compute when enough CPUs become free.
-        assert told.expected_start > now + HOUR / 4
+        assert reply.expected_start > now + HOUR / 4
 
 
 def test_pending_reason_of_scheduler_replaces_guessed_blocker(site: Engine) -> None:
@@ -108,9 +108,9 @@ def test_other_jobs_of_a_blocked_user_have_no_expected_start(site: Engine) -> No
     now = 6100.0 + DAY
     site.apply(submit("third", now, user="ada", queue="batch", cpus=4, walltime=HOUR))
     site.apply(submit("other", now, user="u1", queue="batch", cpus=4, walltime=HOUR))
-    told = answer(JobsQuestion(id="1", site="s", user="ada"), site, now + 10)
-    assert isinstance(told, JobsAnswer)
-    third = next(job for job in told.jobs if job.job == "third")
+    reply = answer(JobsQuestion(id="1", site="s", user="ada"), site, now + 10)
+    assert isinstance(reply, JobsAnswer)
+    third = next(job for job in reply.jobs if job.job == "third")
     assert third.expected_start is None
     assert str(third.blocked_by).startswith(f"1 other job of ada in batch is {HELD}, for 23h")
     assert str(third.blocked_by).endswith("although there is room")
@@ -120,9 +120,9 @@ def test_other_jobs_of_a_blocked_user_have_no_expected_start(site: Engine) -> No
 
 def test_wait_answer_of_blocked_user_has_low_confidence(site: Engine) -> None:
     now = 6100.0 + DAY
-    assert HELD in (asked(site, now, user="ada").degraded or "")
+    assert HELD in (wait_answer(site, now, user="ada").degraded or "")
     for other in ({"user": "u1"}, {}):
-        assert HELD not in (asked(site, now, **other).degraded or "")
+        assert HELD not in (wait_answer(site, now, **other).degraded or "")
 
 
 def test_blocked_user_is_promised_starts_again_after_a_start(site: Engine) -> None:
@@ -130,9 +130,9 @@ def test_blocked_user_is_promised_starts_again_after_a_start(site: Engine) -> No
     site.apply(end("long", now))
     site.apply(submit("third", now, user="ada", queue="batch", cpus=4, walltime=HOUR))
     site.apply(start("second", now + 1))
-    told = job_told(site, "third", now + 2)
-    assert told.expected_start is not None and told.text.startswith(("starts within", "starts in about"))
-    assert HELD not in (asked(site, now + 2, user="ada").degraded or "")
+    reply = job_answer(site, "third", now + 2)
+    assert reply.expected_start is not None and reply.text.startswith(("starts within", "starts in about"))
+    assert HELD not in (wait_answer(site, now + 2, user="ada").degraded or "")
 
 
 def test_late_job_that_does_not_fit_is_only_overdue(site: Engine) -> None:

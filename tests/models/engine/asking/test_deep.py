@@ -55,34 +55,34 @@ def test_pending_job_in_deep_queue_has_start_and_jobs_ahead(engine: Engine) -> N
     for number in (0, 1000, 3001, 3002, 3003, 3004, QUEUED - 1):
         job = engine.context.state.jobs[f"{number}.alder", 0]
         others += engine.context.state.table.row(job.key) not in looked_at.rows
-        told = answer(JobQuestion(id="1", site="alder", job=job.id), engine, job.ready)
-        assert isinstance(told, JobAnswer) and told.live is not None
-        assert told.expected_start == pytest.approx(job.ready + 0.5 * (HOUR_S + 60.0 * number))
-        assert told.ahead_jobs == pytest.approx(number, rel=0.15, abs=20.0)
+        reply = answer(JobQuestion(id="1", site="alder", job=job.id), engine, job.ready)
+        assert isinstance(reply, JobAnswer) and reply.live is not None
+        assert reply.expected_start == pytest.approx(job.ready + 0.5 * (HOUR_S + 60.0 * number))
+        assert reply.ahead_jobs == pytest.approx(number, rel=0.15, abs=20.0)
     assert others
 
 
 def test_remaining_work_of_deep_queue_is_about_correct(engine: Engine) -> None:
     assert remaining_work_s(engine, HOUR_S) == pytest.approx(60.0 * QUEUED, rel=0.01)
-    told = answer(SiteQuestion(id="1", site="alder"), engine, float(QUEUED))
-    assert isinstance(told, SiteAnswer) and told.live.queued_jobs == QUEUED
-    assert [job.job for job in told.queued] == [f"{number}.alder" for number in range(20)]
+    reply = answer(SiteQuestion(id="1", site="alder"), engine, float(QUEUED))
+    assert isinstance(reply, SiteAnswer) and reply.live.queued_jobs == QUEUED
+    assert [job.job for job in reply.queued] == [f"{number}.alder" for number in range(20)]
 
 
 def test_explanation_of_deep_queue_covers_the_simulated_jobs(engine: Engine) -> None:
-    told = answer(WaitQuestion(id="1", site="alder", cpus=8, walltime=60.0, why=True), engine, float(QUEUED))
-    assert isinstance(told, WaitAnswer) and told.why is not None
-    assert f"of {QUEUED + 1:,} live jobs used" in told.reason
-    assert told.why.ahead_cpu_hours == pytest.approx(told.why.ahead_jobs * 8 / 60.0, rel=0.01)
+    reply = answer(WaitQuestion(id="1", site="alder", cpus=8, walltime=60.0, why=True), engine, float(QUEUED))
+    assert isinstance(reply, WaitAnswer) and reply.why is not None
+    assert f"of {QUEUED + 1:,} live jobs used" in reply.reason
+    assert reply.why.ahead_cpu_hours == pytest.approx(reply.why.ahead_jobs * 8 / 60.0, rel=0.01)
 
 
 def test_jobs_question_lists_the_last_jobs_of_a_user(engine: Engine) -> None:
-    told = answer(JobsQuestion(id="1", site="alder", user="u3", limit=5), engine, float(QUEUED))
-    assert isinstance(told, JobsAnswer)
-    assert [job.job for job in told.jobs] == [f"{number}.alder" for number in range(QUEUED - 47, QUEUED, 10)]
-    assert told.more == QUEUED // 10 - 5
-    nobody = answer(JobsQuestion(id="1", site="alder", user="nobody"), engine, float(QUEUED))
-    assert isinstance(nobody, JobsAnswer) and (nobody.jobs, nobody.more) == ([], 0)
+    reply = answer(JobsQuestion(id="1", site="alder", user="u3", limit=5), engine, float(QUEUED))
+    assert isinstance(reply, JobsAnswer)
+    assert [job.job for job in reply.jobs] == [f"{number}.alder" for number in range(QUEUED - 47, QUEUED, 10)]
+    assert reply.more == QUEUED // 10 - 5
+    empty = answer(JobsQuestion(id="1", site="alder", user="nobody"), engine, float(QUEUED))
+    assert isinstance(empty, JobsAnswer) and (empty.jobs, empty.more) == ([], 0)
 
 
 def test_blocked_jobs_are_counted_among_jobs_that_fit(engine: Engine) -> None:
@@ -91,8 +91,8 @@ def test_blocked_jobs_are_counted_among_jobs_that_fit(engine: Engine) -> None:
     assert BlockedBy(engine, late).of(job, late) == OVERDUE  # All CPUs are in use.
     engine.apply(Capacity(site="alder", time=10.0, cpus=16))
     assert BlockedBy(engine, late).of(job, late) == UNKNOWN
-    told = BlockedBy(engine, late).blocked_reason(job) or ""
-    assert int(told.split()[0]) == pytest.approx(QUEUED // 10, rel=0.3)
+    reason = BlockedBy(engine, late).blocked_reason(job) or ""
+    assert int(reason.split()[0]) == pytest.approx(QUEUED // 10, rel=0.3)
     engine.apply(Capacity(site="alder", time=11.0, cpus=8))
 
 
@@ -103,8 +103,8 @@ def test_job_list_has_the_last_attempt_and_suspended_jobs() -> None:
         engine.apply(Start(site="alder", time=10.0, job=str(number)))
     engine.apply(Suspend(site="alder", time=20.0, job="1"))
     engine.apply(Requeue(site="alder", time=30.0, job="2"))
-    told = answer(JobQuestion(id="1", site="alder", job="2"), engine, 40.0)
-    assert isinstance(told, JobAnswer) and told.live is not None and told.live.attempt == 1
+    reply = answer(JobQuestion(id="1", site="alder", job="2"), engine, 40.0)
+    assert isinstance(reply, JobAnswer) and reply.live is not None and reply.live.attempt == 1
     assert [job.attempt for job in engine.context.state.attempts_of("2")] == [1]
     own = answer(JobsQuestion(id="1", site="alder", user="ada"), engine, 40.0)
     assert isinstance(own, JobsAnswer)

@@ -74,9 +74,9 @@ def test_reserved_nodes_are_not_free_during_reservation() -> None:
 
 
 def test_site_answer_has_partitions_only_where_there_are_some() -> None:
-    told = answer(SiteQuestion(id="1", site="a"), site(), 10.0)
-    assert isinstance(told, SiteAnswer) and told.partitions
-    assert [one.name for one in told.partitions] == ["batch", "any", "gpu"]
+    reply = answer(SiteQuestion(id="1", site="a"), site(), 10.0)
+    assert isinstance(reply, SiteAnswer) and reply.partitions
+    assert [one.name for one in reply.partitions] == ["batch", "any", "gpu"]
     plain = Engine("a", EngineSettings(method="median", shadows=()))
     plain.apply(Capacity(site="a", time=0.0, cpus=128))
     assert partition_states(plain.context, 1.0) == []
@@ -86,8 +86,8 @@ def test_site_answer_has_partitions_only_where_there_are_some() -> None:
 
 
 def test_wait_question_becomes_job_with_the_same_request() -> None:
-    asked = WaitQuestion(id="1", site="a", queue="gpu", gpus=2, gpu_types={"a100": 2}, qos="high", exclusive=True)
-    job = considered(asked, 5.0)
+    question = WaitQuestion(id="1", site="a", queue="gpu", gpus=2, gpu_types={"a100": 2}, qos="high", exclusive=True)
+    job = considered(question, 5.0)
     assert (job.submit, job.queue, job.gpus) == (5.0, "gpu", 2)
     assert (job.extras.gpu_types, job.extras.qos, job.extras.exclusive) == ({"a100": 2}, "high", True)
     assert considered(WaitQuestion(id="1", site="a", cpus=4), 5.0).extras is EXTRAS
@@ -105,9 +105,9 @@ def test_never_runs_reason_is_given_for_each_partition() -> None:
         "any": "partition any is down",
         "elsewhere": "there is no such partition",
     }
-    told = answer(WaitQuestion(id="1", site="a", queue="gpu", gpus=9), engine, 5.0)
-    assert isinstance(told, WaitAnswer) and told.predicted_wait_s is None
-    assert told.cannot_run == told.reason == "larger than partition gpu: 9 of 8 GPUs"
+    reply = answer(WaitQuestion(id="1", site="a", queue="gpu", gpus=9), engine, 5.0)
+    assert isinstance(reply, WaitAnswer) and reply.predicted_wait_s is None
+    assert reply.cannot_run == reply.reason == "larger than partition gpu: 9 of 8 GPUs"
 
 
 def test_node_features_decide_if_partition_can_run_the_job() -> None:
@@ -118,15 +118,15 @@ def test_node_features_decide_if_partition_can_run_the_job() -> None:
     engine = Engine("a", EngineSettings(method="median", shadows=()))
     engine.apply(Capacity(site="a", time=0.0, cpus=128, pools=pools, partitions=PARTITIONS))
 
-    def asked(features: list[list[str]], queue: str = "batch") -> WaitAnswer:
+    def wait_answer(features: list[list[str]], queue: str = "batch") -> WaitAnswer:
         found = answer(WaitQuestion(id="1", site="a", queue=queue, node_features=features), engine, 10.0)
         assert isinstance(found, WaitAnswer)
         return found
 
-    assert asked([["hdr"]]).cannot_run == "needs nodes with hdr: none in batch"
-    assert asked([["hdr"], ["ib"]]).cannot_run is msgspec.UNSET
-    assert "not told" not in str(asked([["ib"]]).low_confidence)
-    misspelt = asked([["ib", "hrd"]])
+    assert wait_answer([["hdr"]]).cannot_run == "needs nodes with hdr: none in batch"
+    assert wait_answer([["hdr"], ["ib"]]).cannot_run is msgspec.UNSET
+    assert "does not report" not in str(wait_answer([["ib"]]).low_confidence)
+    misspelt = wait_answer([["ib", "hrd"]])
     assert misspelt.cannot_run is msgspec.UNSET and str(misspelt.low_confidence).endswith(
         "the site does not report which nodes have hrd"
     )
@@ -143,8 +143,8 @@ def test_node_features_not_reported_give_low_confidence() -> None:
 def test_missing_partition_cannot_run() -> None:
     engine = Engine("a", EngineSettings(method="median", shadows=()))
     engine.apply(Capacity(site="a", time=0.0, cpus=128, pools=POOLS, partitions=PARTITIONS))
-    asked = WaitQuestion(id="1", site="a", gpus=4, gpu_types={"a100": 4}, partitions=["cards"], queue="cards")
-    found = answer(asked, engine, 10.0)
+    question = WaitQuestion(id="1", site="a", gpus=4, gpu_types={"a100": 4}, partitions=["cards"], queue="cards")
+    found = answer(question, engine, 10.0)
     assert isinstance(found, WaitAnswer) and found.cannot_run == "there is no partition cards"
 
 

@@ -33,16 +33,16 @@ def test_pending_reason_is_rendered_in_plain_words(reason: str, words: str) -> N
 def live_job(*events: AnyEvent) -> LiveJob:
     engine = Engine("s", EngineSettings(method="fcfs", shadows=(), runtimes="walltime"))
     applied(engine, [capacity(8), submit("0", 0.0, cpus=8, walltime=1000.0), start("0", 0.0), *events])
-    [told] = live_jobs(engine, [engine.context.state.jobs["1", max(engine.context.state.jobs)[1]]], engine.time)
-    return told
+    [job] = live_jobs(engine, [engine.context.state.jobs["1", max(engine.context.state.jobs)[1]]], engine.time)
+    return job
 
 
 def test_pending_reason_is_appended_to_jobs_ahead() -> None:
-    told = live_job(event("submit@100", priority=7.5, pending_reason="QOSMaxCpuPerUser"))
-    assert told.why is not None and told.why.endswith("; held back by a limit of the QOS on your CPUs")
-    assert (told.priority, told.pending_reason) == (7.5, "QOSMaxCpuPerUser")
-    told = live_job(event("submit@100", pending_reason="Priority"), event("alter@110", pending_reason=""))
-    assert "priority" not in (told.why or "") and told.pending_reason is msgspec.UNSET
+    job = live_job(event("submit@100", priority=7.5, pending_reason="QOSMaxCpuPerUser"))
+    assert job.why is not None and job.why.endswith("; held back by a limit of the QOS on your CPUs")
+    assert (job.priority, job.pending_reason) == (7.5, "QOSMaxCpuPerUser")
+    job = live_job(event("submit@100", pending_reason="Priority"), event("alter@110", pending_reason=""))
+    assert "priority" not in (job.why or "") and job.pending_reason is msgspec.UNSET
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def test_pending_reason_is_appended_to_jobs_ahead() -> None:
     ],
 )
 def test_held_job_is_explained_by_its_pending_reason_only(events: list[AnyEvent], phase: str, why: str | None) -> None:
-    told = live_job(*events)
-    assert (told.phase, told.why) == (phase, why)
+    job = live_job(*events)
+    assert (job.phase, job.why) == (phase, why)
 
 
 def test_preempted_job_is_explained_as_preempted_and_requeued() -> None:
-    told = live_job(event("submit@100"), event("start@150"), event("requeue@200", state="preempted"))
-    assert told.why is not None and told.why.endswith("it was preempted and requeued")
+    job = live_job(event("submit@100"), event("start@150"), event("requeue@200", state="preempted"))
+    assert job.why is not None and job.why.endswith("it was preempted and requeued")
 
 
 def test_live_job_shows_remaining_tasks_and_external_estimates() -> None:
-    told = live_job(event("submit@100", array_size=5, cpus=2), event("expected_start@120", expected=900.0))
-    assert (told.tasks_remaining, told.expected_by) == (5, {"slurm": 900.0})
+    job = live_job(event("submit@100", array_size=5, cpus=2), event("expected_start@120", expected=900.0))
+    assert (job.tasks_remaining, job.expected_by) == (5, {"slurm": 900.0})
     plain = live_job(event("submit@100"))
     wire = msgspec.json.decode(msgspec.json.encode(plain))
     assert not wire.keys() & {"tasks_remaining", "expected_by", "priority", "pending_reason"}

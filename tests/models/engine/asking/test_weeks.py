@@ -26,17 +26,17 @@ def test_accuracy_is_reported_by_week() -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=("zero",), bounds="", history=50))
     for event in weekly(900, WEEK_S / 200, wait_s=600.0):
         engine.apply(event)
-    told = weeks(engine, engine.time)
-    assert len(told) == 5 and told[-1].end == engine.time
-    assert all(one.end == other.begin for one, other in pairwise(told))
-    for week in told:
+    by_week = weeks(engine, engine.time)
+    assert len(by_week) == 5 and by_week[-1].end == engine.time
+    assert all(one.end == other.begin for one, other in pairwise(by_week))
+    for week in by_week:
         median, zero = week.methods
         assert (median.method, zero.method) == ("median", "zero")
         assert median.jobs == zero.jobs and median.mean_error_s == pytest.approx(0.0)
         assert zero.mean_error_s == pytest.approx(600.0) and zero.within_factor_2 == 0.0
         assert zero.mean_error_share == pytest.approx(600.0 / 601.0)
-    assert all(week.methods[0].jobs == pytest.approx(200, abs=64) for week in told[:-1])
-    assert 900 - 64 <= sum(week.methods[0].jobs for week in told) <= 900
+    assert all(week.methods[0].jobs == pytest.approx(200, abs=64) for week in by_week[:-1])
+    assert 900 - 64 <= sum(week.methods[0].jobs for week in by_week) <= 900
 
 
 def test_late_event_does_not_change_the_weeks() -> None:

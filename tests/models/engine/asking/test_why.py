@@ -36,39 +36,39 @@ def line(*queues: str) -> Engine:
     return engine
 
 
-def asked(engine: Engine, **job: Any) -> WaitAnswer:
-    told = answer(WaitQuestion(id="1", site="s", **job), engine, HOUR)
-    assert isinstance(told, WaitAnswer)
-    return told
+def wait_answer(engine: Engine, **job: Any) -> WaitAnswer:
+    reply = answer(WaitQuestion(id="1", site="s", **job), engine, HOUR)
+    assert isinstance(reply, WaitAnswer)
+    return reply
 
 
 def why(engine: Engine, **job: Any) -> Why:
-    told = asked(engine, **job, why=True)
-    assert told.why is not None
-    return told.why
+    reply = wait_answer(engine, **job, why=True)
+    assert reply.why is not None
+    return reply.why
 
 
 def test_jobs_ahead_are_counted_with_their_work(busy: Engine) -> None:
-    told = why(busy, cpus=64, walltime=2 * HOUR, queue="batch")
-    assert (told.ahead_jobs, told.ahead_in_queue, told.free_cpus) == (3, 2, 16)
-    assert told.ahead_cpu_hours == 3 * 64 * 2
-    assert told.ahead_work_s == 6 * HOUR
-    assert told.text == (
+    explanation = why(busy, cpus=64, walltime=2 * HOUR, queue="batch")
+    assert (explanation.ahead_jobs, explanation.ahead_in_queue, explanation.free_cpus) == (3, 2, 16)
+    assert explanation.ahead_cpu_hours == 3 * 64 * 2
+    assert explanation.ahead_work_s == 6 * HOUR
+    assert explanation.text == (
         "3 jobs ahead of it, 2 of them in batch, need 384 CPU-hours, about 6h of the machine; 16 CPUs are free"
     )
 
 
 def test_explanation_counts_jobs_ahead_in_own_queue_once() -> None:
-    told = why(line("batch", "batch"), cpus=64, walltime=2 * HOUR, queue="batch")
-    assert told.text.startswith("2 jobs ahead of it, all in batch, need 256 CPU-hours")
+    explanation = why(line("batch", "batch"), cpus=64, walltime=2 * HOUR, queue="batch")
+    assert explanation.text.startswith("2 jobs ahead of it, all in batch, need 256 CPU-hours")
 
 
 def test_explanation_lists_alternatives_with_time_saved(busy: Engine) -> None:
-    told = why(busy, cpus=16, walltime=2 * HOUR, queue="batch")
-    [best, *_] = told.instead
+    explanation = why(busy, cpus=16, walltime=2 * HOUR, queue="batch")
+    [best, *_] = explanation.instead
     assert (best.walltime, best.cpus, best.queue) == (HOUR, None, None)  # ends before the first of them starts
     assert (best.predicted_wait_s, best.sooner_s) == (0.0, 7 * HOUR)
-    assert all(one.sooner_s >= 0.2 * 7 * HOUR for one in told.instead)
+    assert all(one.sooner_s >= 0.2 * 7 * HOUR for one in explanation.instead)
 
 
 def test_explanation_omits_alternatives_that_start_no_sooner(busy: Engine) -> None:
@@ -76,9 +76,9 @@ def test_explanation_omits_alternatives_that_start_no_sooner(busy: Engine) -> No
 
 
 def test_explanation_of_immediate_start_has_no_alternatives(busy: Engine) -> None:
-    told = why(busy, cpus=16, walltime=0.5 * HOUR)
-    assert told.text == "16 CPUs are free: it starts immediately"
-    assert told.instead == []
+    explanation = why(busy, cpus=16, walltime=0.5 * HOUR)
+    assert explanation.text == "16 CPUs are free: it starts immediately"
+    assert explanation.instead == []
 
 
 def test_explanation_of_empty_queue_names_running_jobs() -> None:
@@ -86,8 +86,10 @@ def test_explanation_of_empty_queue_names_running_jobs() -> None:
     engine.apply(capacity(64))
     engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR))
     engine.apply(start("r", 0.0))
-    told = why(engine, cpus=32, walltime=HOUR)
-    assert told.text == ("no job is ahead of it; it requests 32 CPUs and 16 are free: running jobs must end first")
+    explanation = why(engine, cpus=32, walltime=HOUR)
+    assert explanation.text == (
+        "no job is ahead of it; it requests 32 CPUs and 16 are free: running jobs must end first"
+    )
 
 
 def test_explanation_reports_that_work_ahead_is_not_the_cause(busy: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,24 +107,24 @@ def test_explanation_reports_that_work_ahead_is_not_the_cause(busy: Engine, monk
 
 
 def test_explanation_of_job_too_large_equals_its_reason(busy: Engine) -> None:
-    told = why(busy, cpus=128)
-    assert told.text == "larger than the site: 128 of 64 CPUs"
+    explanation = why(busy, cpus=128)
+    assert explanation.text == "larger than the site: 128 of 64 CPUs"
 
 
 def test_wait_answer_has_explanation_only_on_request(busy: Engine) -> None:
-    assert asked(busy, cpus=64).why is None
+    assert wait_answer(busy, cpus=64).why is None
 
 
 def test_explanation_does_not_change_the_engine_state(busy: Engine) -> None:
     before = busy.checkpoint()[0]
-    asked(busy, cpus=16, walltime=2 * HOUR, queue="batch", why=True)
+    wait_answer(busy, cpus=16, walltime=2 * HOUR, queue="batch", why=True)
     assert busy.checkpoint()[0] == before
 
 
 def test_queued_job_is_listed_with_its_explanation(busy: Engine) -> None:
-    told = answer(JobsQuestion(id="1", site="s", user="ada"), busy, HOUR)
-    assert isinstance(told, JobsAnswer)
-    first, second, third = (job.why or "" for job in told.jobs)
+    reply = answer(JobsQuestion(id="1", site="s", user="ada"), busy, HOUR)
+    assert isinstance(reply, JobsAnswer)
+    first, second, third = (job.why or "" for job in reply.jobs)
     assert first.startswith("no job is ahead of it; it requests 64 CPUs and 16 are free")
     assert second.startswith("1 job ahead of it needs 128 CPU-hours, about 2h of the machine")
     assert third.startswith("2 jobs ahead of it need 256 CPU-hours")
@@ -144,11 +146,14 @@ def test_explanation_counts_nodes_of_the_job_partitions() -> None:
         engine.apply(submit(str(job), walltime=3 * HOUR, **request))
     engine.apply(start("0"))
     engine.apply(start("2"))
-    told = why(engine, cpus=8, walltime=HOUR, queue="cpu")
-    assert (told.ahead_jobs, told.free_cpus, told.ahead_work_s) == (1, 0, 3 * HOUR)
-    told = why(engine, cpus=1, gpus=1, walltime=HOUR, queue="gpu")
-    assert (told.ahead_jobs, told.free_cpus) == (0, 15)  # CPUs are free, GPUs are not.
-    assert told.text == "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
+    explanation = why(engine, cpus=8, walltime=HOUR, queue="cpu")
+    assert (explanation.ahead_jobs, explanation.free_cpus, explanation.ahead_work_s) == (1, 0, 3 * HOUR)
+    explanation = why(engine, cpus=1, gpus=1, walltime=HOUR, queue="gpu")
+    assert (explanation.ahead_jobs, explanation.free_cpus) == (0, 15)  # CPUs are free, GPUs are not.
+    assert (
+        explanation.text
+        == "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
+    )
 
 
 def partitioned(*running: dict[str, Any]) -> Engine:
@@ -169,10 +174,10 @@ def partitioned(*running: dict[str, Any]) -> Engine:
 
 def test_explanation_separates_free_cpus_of_partitions_and_site() -> None:
     engine = partitioned({"cpus": 24, "queue": "cpu"})
-    told = asked(engine, cpus=16, walltime=HOUR, queue="cpu", why=True)
-    assert told.why is not None
-    assert (told.live.free_cpus, told.why.free_cpus) == (24, 8)
-    assert told.why.text == (
+    reply = wait_answer(engine, cpus=16, walltime=HOUR, queue="cpu", why=True)
+    assert reply.why is not None
+    assert (reply.live.free_cpus, reply.why.free_cpus) == (24, 8)
+    assert reply.why.text == (
         "no job is ahead of it; it requests 16 CPUs and 8 are free in cpu and debug: running jobs must end first"
     )
     engine.apply(submit("queued", walltime=2 * HOUR, cpus=32, queue="cpu"))
@@ -186,9 +191,12 @@ def test_explanation_with_scarce_memory_counts_free_cpus() -> None:
     assert why(engine, cpus=16, walltime=HOUR, queue="cpu").text == (
         "30 CPUs are free in cpu and debug: it starts immediately"
     )
-    told = why(engine, cpus=16, walltime=HOUR, queue="cpu", memory=64 * 2**30)
-    assert told.free_cpus == 30
-    assert told.text == "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
+    explanation = why(engine, cpus=16, walltime=HOUR, queue="cpu", memory=64 * 2**30)
+    assert explanation.free_cpus == 30
+    assert (
+        explanation.text
+        == "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
+    )
 
 
 def test_explanation_of_many_partitions_names_the_first() -> None:

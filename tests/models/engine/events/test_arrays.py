@@ -50,7 +50,7 @@ def test_array_is_scored_by_first_task_and_all_train_run_times() -> None:
     engine = new_engine()
     events = [ROW, begun(2, 150.0), begun(1, 190.0), end("7_1", 200.0), end("7_2", 210.0), begun(3, 220.0)]
     found = outcomes(applied(engine, [*events, end("7_3", 230.0)]))
-    assert [(told.job, told.actual_wait_s, told.actual_run_s) for told in found] == [
+    assert [(outcome.job, outcome.actual_wait_s, outcome.actual_run_s) for outcome in found] == [
         ("7", 50.0, None),
         ("7", 50.0, 60.0),
     ]
@@ -97,15 +97,15 @@ def test_array_events_late_or_repeated_take_each_task_once(
 
 
 def test_cancelled_array_has_censored_wait_unless_a_task_started() -> None:
-    def told(*events: AnyEvent) -> list[tuple[float, bool]]:
+    def waits_of(*events: AnyEvent) -> list[tuple[float, bool]]:
         found = outcomes(applied(new_engine(), [ROW, *events]))
         return [(outcome.actual_wait_s, outcome.censored) for outcome in found]
 
     tasks: list[Cancel] = [cancel(f"7_{task}", 130.0 + task, array="7") for task in (1, 2, 3)]
-    assert told(cancel("7", 140.0)) == [(40.0, True)]
-    assert told(*tasks) == [(33.0, True)]
-    assert told(begun(1, 150.0), cancel("7", 160.0)) == [(50.0, False)]
-    assert told(begun(1, 150.0), *tasks[1:]) == [(50.0, False)]
+    assert waits_of(cancel("7", 140.0)) == [(40.0, True)]
+    assert waits_of(*tasks) == [(33.0, True)]
+    assert waits_of(begun(1, 150.0), cancel("7", 160.0)) == [(50.0, False)]
+    assert waits_of(begun(1, 150.0), *tasks[1:]) == [(50.0, False)]
 
 
 def test_array_task_requeued_queues_as_its_own_job() -> None:
@@ -159,13 +159,13 @@ def test_array_resumes_from_checkpoint_with_equal_records() -> None:
     events: list[AnyEvent] = [ROW, begun(1, 150.0), begun(2, 160.0), End(site="s", time=200.0, job="7_1")]
     rest: list[AnyEvent] = [begun(3, 210.0), end("7_2", 220.0), end("7_3", 230.0)]
     whole = new_engine()
-    said = applied(whole, [*events, *rest])
+    expected = applied(whole, [*events, *rest])
     for place in range(1, len(events)):
         engine = new_engine()
         first = applied(engine, events[:place])
         state, changes = engine.checkpoint()
         again = Engine.load(state, changes.started, changes.runs, engine.settings, changes.rows)
-        assert [*first, *applied(again, [*events[place:], *rest])] == said
+        assert [*first, *applied(again, [*events[place:], *rest])] == expected
         assert again.checkpoint()[0] == whole.checkpoint()[0]
 
 

@@ -74,15 +74,15 @@ def test_estimate_reason_states_the_begin_of_its_wait() -> None:
         applied(made, [capacity(8), submit("0", 0.0), start("0", 60.0), end("0", 90.0)])
         return made
 
-    told = predicted(engine(), dependency="afterok:7")
-    assert (told.predicted_wait_s, told.predicted_start) == (60.0, None)
-    assert told.reason == "median of the last 1 jobs to start; counted from when its dependency is met"
-    told = predicted(engine(), eligible=5000.0)
-    assert (told.predicted_wait_s, told.predicted_start) == (60.0, 5060.0)
-    assert told.reason.endswith("; counted from when it becomes eligible")
+    prediction = predicted(engine(), dependency="afterok:7")
+    assert (prediction.predicted_wait_s, prediction.predicted_start) == (60.0, None)
+    assert prediction.reason == "median of the last 1 jobs to start; counted from when its dependency is met"
+    prediction = predicted(engine(), eligible=5000.0)
+    assert (prediction.predicted_wait_s, prediction.predicted_start) == (60.0, 5060.0)
+    assert prediction.reason.endswith("; counted from when it becomes eligible")
     for fields in ({}, {"eligible": 900.0}, {"dependency": ""}):
-        told = predicted(engine(), **fields)
-        assert (told.predicted_start, told.reason) == (1060.0, "median of the last 1 jobs to start")
+        prediction = predicted(engine(), **fields)
+        assert (prediction.predicted_start, prediction.reason) == (1060.0, "median of the last 1 jobs to start")
 
 
 def test_requeue_drops_the_dependency() -> None:

@@ -16,7 +16,7 @@ def site(*events: AnyEvent) -> Engine:
     return engine
 
 
-def told(engine: Engine, job: str, time: float, **fields: object) -> Prediction:
+def prediction_of(engine: Engine, job: str, time: float, **fields: object) -> Prediction:
     [prediction] = engine.apply(submit(job, time, walltime=60.0, **fields))
     assert isinstance(prediction, Prediction)
     return prediction
@@ -24,36 +24,36 @@ def told(engine: Engine, job: str, time: float, **fields: object) -> Prediction:
 
 def test_group_member_starts_no_sooner_than_known_members() -> None:
     engine = site()
-    assert told(engine, "1", 10.0, cpus=8, het_group="g").predicted_wait_s == 990.0
-    small = told(engine, "2", 20.0, cpus=1, het_group="g")
+    assert prediction_of(engine, "1", 10.0, cpus=8, het_group="g").predicted_wait_s == 990.0
+    small = prediction_of(engine, "2", 20.0, cpus=1, het_group="g")
     assert (small.predicted_wait_s, small.predicted_start) == (980.0 + 60.0, 1060.0)
     engine = site()
-    told(engine, "1", 10.0, cpus=8, het_group="g")
+    prediction_of(engine, "1", 10.0, cpus=8, het_group="g")
     engine.apply(cancel("1", 11.0))
-    assert told(engine, "2", 20.0, cpus=1, het_group="g").predicted_wait_s == 0.0
+    assert prediction_of(engine, "2", 20.0, cpus=1, het_group="g").predicted_wait_s == 0.0
 
 
 def test_group_reason_names_the_latest_member() -> None:
     engine = site()
-    told(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
-    small = told(engine, "2", 20.0, cpus=1, het_group="g")
+    prediction_of(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
+    small = prediction_of(engine, "2", 20.0, cpus=1, het_group="g")
     assert (small.predicted_wait_s, small.predicted_start) == (4980.0, 5000.0)
     assert small.reason.startswith("starts with job 1 of its group: fcfs: 1 running")
     assert engine.context.state.jobs["2", 0].estimates["zero"].wait_s == 4980.0
-    assert told(engine, "3", 30.0, cpus=1, het_group="other").predicted_wait_s == 0.0
+    assert prediction_of(engine, "3", 30.0, cpus=1, het_group="other").predicted_wait_s == 0.0
 
 
 def test_group_members_survive_a_restart() -> None:
     engine = site()
-    told(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
+    prediction_of(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
     state, changes = engine.checkpoint()
     engine = Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
-    assert told(engine, "2", 20.0, cpus=1, het_group="g").predicted_start == 5000.0
+    assert prediction_of(engine, "2", 20.0, cpus=1, het_group="g").predicted_start == 5000.0
 
 
 def test_group_ignores_members_that_started_or_ended() -> None:
     engine = site()
-    told(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
+    prediction_of(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
     applied(engine, [start("1", 20.0), end("1", 30.0)])
-    assert told(engine, "2", 40.0, cpus=1, het_group="g").predicted_wait_s == 0.0
+    assert prediction_of(engine, "2", 40.0, cpus=1, het_group="g").predicted_wait_s == 0.0
     assert [*engine.parts.groups._members["g"]] == [("2", 0)]

@@ -41,14 +41,14 @@ def disturbed(events: Sequence[AnyEvent], hostile: Sequence[AnyEvent], every: in
     quiet, other = Engine("s", SETTINGS), Engine("s", SETTINGS)
     for place, event in enumerate(events):
         arrived = event.time + 2.0 if live else None
-        told = quiet.apply(event, arrived)
+        expected = quiet.apply(event, arrived)
         if place >= 40 and place % every == 0:
             wrong = hostile[place // every % len(hostile)]
             (anomaly,) = (record for record in other.apply(wrong, arrived) if not isinstance(record, Outcome))
             assert isinstance(anomaly, Anomaly) and anomaly.rejected
         records = other.apply(event, arrived)
         assert [one for one in records if not isinstance(one, Anomaly)] == [
-            one for one in told if not isinstance(one, Anomaly)
+            one for one in expected if not isinstance(one, Anomaly)
         ]
     return quiet, other
 
@@ -185,8 +185,8 @@ def test_implausible_events_do_not_change_records_of_others(seed: int, live: boo
     quiet, other, dice = Engine("s", MEDIAN), Engine("s", MEDIAN), random.Random(seed)
     for event in genuine(60, declared):
         arrived = event.time + 2.0 if live else None
-        told = [record for record in quiet.apply(event, arrived) if not isinstance(record, Anomaly)]
-        assert [record for record in other.apply(event, arrived) if not isinstance(record, Anomaly)] == told
+        expected = [record for record in quiet.apply(event, arrived) if not isinstance(record, Anomaly)]
+        assert [record for record in other.apply(event, arrived) if not isinstance(record, Anomaly)] == expected
         if quiet.events > 8 and dice.random() < 0.1:
             (anomaly,) = other.apply(hostile_event(dice, event.time), arrived)
             assert isinstance(anomaly, Anomaly) and anomaly.implausible

@@ -27,8 +27,8 @@ def errors(engine: Engine, name: str) -> tuple[int, float]:
 
 def test_external_estimate_first_of_each_source_is_scored() -> None:
     engine = new_engine()
-    told = [expected(80.0), expected(50.0), expected(20.0, by="maui"), event("start@150")]
-    assert not anomalies(applied(engine, [event("submit@100"), *told]))
+    events = [expected(80.0), expected(50.0), expected(20.0, by="maui"), event("start@150")]
+    assert not anomalies(applied(engine, [event("submit@100"), *events]))
     assert errors(engine, "slurm") == (1, 30.0) and errors(engine, "maui") == (1, 30.0)
     assert engine.scores.rivals["slurm"].jobs == 1
     applied(engine, [event("end@200")])
@@ -37,8 +37,8 @@ def test_external_estimate_first_of_each_source_is_scored() -> None:
 
 def test_external_estimate_and_method_are_scored_on_same_jobs() -> None:
     engine = new_engine()
-    for job, says in enumerate([True, False, True]):
-        applied(engine, [submit(str(job), 100.0), *([expected(90.0, job=str(job))] if says else [])])
+    for job, has_estimate in enumerate([True, False, True]):
+        applied(engine, [submit(str(job), 100.0), *([expected(90.0, job=str(job))] if has_estimate else [])])
         applied(engine, [start(str(job), 160.0)])
     assert errors(engine, "slurm") == (2, 60.0) and errors(engine, "median")[0] == 3
     ours = engine.scores.rivals["slurm"]
@@ -60,8 +60,8 @@ def test_external_estimate_that_is_invalid_is_only_counted() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100")])
     found = anomalies(applied(engine, [expected(1.0, by=name) for name in [*names, "fcfs", "closest"]]))
-    told = [anomaly.reason for anomaly in found]
-    assert told == ["too_many_external_estimates", "expected_start_by_a_method", "expected_start_by_a_method"]
+    reasons = [anomaly.reason for anomaly in found]
+    assert reasons == ["too_many_external_estimates", "expected_start_by_a_method", "expected_start_by_a_method"]
     assert [*engine.scores.rivals] == names[:-1]
     before = contents(engine)
     found = anomalies(applied(engine, [expected(1.0, job="2")]))
@@ -87,7 +87,7 @@ def test_external_estimate_of_cancelled_job_is_scored() -> None:
 
 
 def test_external_estimate_has_shadow_outcomes_but_no_prediction() -> None:
-    def told(engine: Engine) -> list[tuple[str, float | None]]:
+    def scored_waits(engine: Engine) -> list[tuple[str, float | None]]:
         found = applied(engine, [event("submit@100"), expected(80.0), event("start@150"), event("end@200")])
         assert sum("Prediction" in type(record).__name__ for record in found) == len(published(engine))
         return [(one.method, one.predicted_wait_s) for one in outcomes(found)]
@@ -95,8 +95,8 @@ def test_external_estimate_has_shadow_outcomes_but_no_prediction() -> None:
     def published(engine: Engine) -> tuple[str, ...]:
         return engine.settings.methods if engine.settings.publish_shadows else (engine.settings.method,)
 
-    assert told(new_engine()) == [("median", None)] * 2
-    assert told(Engine("s", PUBLISHED)) == [("median", None), ("zero", 0.0), ("slurm", 80.0)] * 2
+    assert scored_waits(new_engine()) == [("median", None)] * 2
+    assert scored_waits(Engine("s", PUBLISHED)) == [("median", None), ("zero", 0.0), ("slurm", 80.0)] * 2
 
 
 def test_external_estimate_has_no_bounds() -> None:
@@ -113,13 +113,13 @@ def test_external_estimates_survive_a_restart() -> None:
     events: list[AnyEvent] = [event("submit@100"), expected(80.0), submit("2", 120.0), event("start@150")]
     events += [event("end@170"), expected(90.0, job="2"), start("2", 190.0)]
     whole = Engine("s", PUBLISHED)
-    said = applied(whole, events)
+    records = applied(whole, events)
     for place in range(len(events)):
         engine = Engine("s", PUBLISHED)
         first = applied(engine, events[:place])
         state, changes = engine.checkpoint()
         again = Engine.load(state, changes.started, changes.runs, PUBLISHED, changes.rows)
-        assert [*first, *applied(again, events[place:])] == said
+        assert [*first, *applied(again, events[place:])] == records
         assert again.checkpoint()[0] == whole.checkpoint()[0]
 
 

@@ -185,8 +185,8 @@ def test_bench_error_equals_error_of_the_engine_predictions() -> None:
     parameters = {"history": 1000, "neighbours": 5, "run_history": 1000, "run_neighbours": 7, "policy": ["user"]}
     settings = EngineSettings(method="ibl", shadows=(), runtimes="ibl", parameters={"ibl": parameters})
     engine = Engine("s", settings)
-    said = [record for event in events for record in engine.apply(event) if isinstance(record, Prediction)]
-    queries = [(record, jobs[record.job]) for record in said if record.job in jobs]
+    predictions = [record for event in events for record in engine.apply(event) if isinstance(record, Prediction)]
+    queries = [(record, jobs[record.job]) for record in predictions if record.job in jobs]
     waits = [abs((record.predicted_wait_s or 0.0) - truth.wait_s) for record, truth in queries]
     runs = [abs((record.predicted_run_s or 0.0) - truth.run_s) for record, truth in queries]
     examples = collect(events, jobs, settings)

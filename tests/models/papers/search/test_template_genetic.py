@@ -147,8 +147,8 @@ def test_interrupted_search_resumes_with_same_result(broken_off: int) -> None:
 
 
 def test_search_evaluates_a_template_only_if_new() -> None:
-    work, asked = workload(120), list[RunTemplate]()
-    found = list(search(work, SearchPlan(6, 6), in_turn(work, asked)))
+    work, evaluated = workload(120), list[RunTemplate]()
+    found = list(search(work, SearchPlan(6, 6), in_turn(work, evaluated)))
     encoding = Encoding.of(work)
     sets = [
         {
@@ -159,8 +159,8 @@ def test_search_evaluates_a_template_only_if_new() -> None:
         for generation in found
     ]
     new = sets[0] | set().union(*(later - before for before, later in pairwise(sets)))
-    assert set(asked) == new
-    assert len(asked) == len(sets[0]) + sum(len(b - a) for a, b in pairwise(sets))
+    assert set(evaluated) == new
+    assert len(evaluated) == len(sets[0]) + sum(len(b - a) for a, b in pairwise(sets))
 
 
 def test_founders_are_in_the_first_generation() -> None:

@@ -25,8 +25,8 @@ def test_greedy_search_picks_the_best_single_attribute() -> None:
     work = workload(80)
     found = list(greedy(work, in_turn(work), "surest"))
     site, first = found[0].templates[0], found[1]
-    told = work.estimates(site)
+    site_estimates = work.estimates(site)
     for name in (*work.attributes, *(f"cpus/{2**exponent}" for exponent in range(10))):
         other = type(site).of([name], site.predictor, site.relative, site.history, site.elapsed)
-        assert work.error_s([told, work.estimates(other)], "surest") >= first.error_s
-    assert work.error_s([told, work.estimates(first.templates[1])], "surest") == first.error_s
+        assert work.error_s([site_estimates, work.estimates(other)], "surest") >= first.error_s
+    assert work.error_s([site_estimates, work.estimates(first.templates[1])], "surest") == first.error_s

@@ -44,15 +44,15 @@ def random_workload(dice: random.Random, jobs: int, running: bool = True) -> Wor
 def live(workload: Workload, texts: list[str], choice: Choice) -> list[float]:
     """Return the method's prediction at each step."""
     method = Templates(texts, choice)
-    history, said = RunHistory(method.templates), []
+    history, predictions = RunHistory(method.templates), []
     for place, elapsed_s in zip(workload.place, workload.elapsed_s, strict=True):
         job = workload.jobs[place]
         if np.isnan(elapsed_s):
             history.learn(job, float(workload.run_s[place]))
         else:
             run_s = method.predict(job, history, float(elapsed_s)).run_s
-            said.append(math.nan if run_s is None else run_s)
-    return said
+            predictions.append(math.nan if run_s is None else run_s)
+    return predictions
 
 
 names = st.lists(st.sampled_from(["queue", "user", "executable", "cpus/1", "elapsed/64", "walltime"]), unique=True)
@@ -68,8 +68,8 @@ texts = st.tuples(
 @given(st.integers(0, 10**6), st.lists(texts, min_size=1, max_size=6), st.sampled_from(["surest", "weighted"]))
 def test_workload_predictions_equal_the_live_method(seed: int, templates: list[str], choice: Choice) -> None:
     workload = random_workload(random.Random(seed), 80)
-    told = [workload.estimates(RunTemplate.parse(text)) for text in templates]
-    np.testing.assert_array_equal(workload.predictions(told, choice), live(workload, templates, choice))
+    estimates = [workload.estimates(RunTemplate.parse(text)) for text in templates]
+    np.testing.assert_array_equal(workload.predictions(estimates, choice), live(workload, templates, choice))
 
 
 def jobs_of(*requests: tuple[str, float | None]) -> list[Job]:
@@ -87,9 +87,9 @@ def test_workload_error_equals_manual_computation() -> None:
         WorkloadStep(3, 0.0),
     ]
     workload = Workload(jobs, [100.0, 300.0, 50.0, 120.0], moments)
-    told = [workload.estimates(RunTemplate.parse("user mean absolute 64"))]
-    assert workload.predictions(told, "surest").tolist() == pytest.approx([math.nan] * 3 + [150.0], nan_ok=True)
-    assert workload.error_s(told, "surest") == (100 + 300 + 50 + 30) / 4  # a missing prediction counts as zero
+    estimates = [workload.estimates(RunTemplate.parse("user mean absolute 64"))]
+    assert workload.predictions(estimates, "surest").tolist() == pytest.approx([math.nan] * 3 + [150.0], nan_ok=True)
+    assert workload.error_s(estimates, "surest") == (100 + 300 + 50 + 30) / 4  # a missing prediction counts as zero
 
 
 def test_workload_detects_the_attributes_that_vary() -> None:

@@ -90,7 +90,7 @@ def test_fit_parts_places_each_part_in_a_node_group(
 
 
 @pytest.mark.parametrize(
-    ("asked", "parts"),
+    ("request", "parts"),
     [
         ({"queue": "any", "cpus": 4, "gpus": 2}, [2, 2]),
         ({"queue": "batch", "cpus": 9, "tasks": 3}, [3, 3]),
@@ -100,8 +100,8 @@ def test_fit_parts_places_each_part_in_a_node_group(
         ({"queue": "batch", "cpus": 9, "tasks": 1}, [0, 0]),  # more than a node has: its placement is not known
     ],
 )
-def test_parts_of_a_job_are_its_nodes_tasks_gpus_or_cpus(asked: dict[str, object], parts: list[int]) -> None:
-    assert layout().kind(request_of(submit(**asked))).parts.tolist() == parts
+def test_parts_of_a_job_are_its_nodes_tasks_gpus_or_cpus(request: dict[str, object], parts: list[int]) -> None:
+    assert layout().kind(request_of(submit(**request))).parts.tolist() == parts
 
 
 def test_nodes_of_an_area_hold_the_resources_of_its_pools() -> None:
@@ -171,7 +171,7 @@ def test_job_can_run_next_to_a_partial_reservation() -> None:
     assert earliest(found, 9 * HOUR_S, cpus=49) == 2 * HOUR_S
     assert earliest(found, 9 * HOUR_S, cpus=56, queue="any") == 0.0
     assert earliest(found, 0.5 * HOUR_S, cpus=32, reservation="some") == HOUR_S
-    assert earliest(found, 0.5 * HOUR_S, cpus=33, reservation="some") == 0.0, "it is not the window that says when"
+    assert earliest(found, 0.5 * HOUR_S, cpus=33, reservation="some") == 0.0, "the start does not depend on the window"
 
 
 def test_limits_of_a_job_depend_on_partition_qos_and_name() -> None:

@@ -167,8 +167,8 @@ def test_job_larger_than_a_limit_cannot_run() -> None:
     assert why_not(topology, cpus=65) == "65 CPUs: a user may have at most 64 at once in batch"
     gpu = {"queue": "gpu", "account": "physics", "gpus": 5}
     assert why_not(topology, **gpu) is None
-    said = "5 GPUs: account physics may have at most 4 at once with high"
-    assert why_not(topology, **gpu, qos="high") == said
+    reason = "5 GPUs: account physics may have at most 4 at once with high"
+    assert why_not(topology, **gpu, qos="high") == reason
     assert why_not(topology, queue="debug") == "all jobs together may have no job running in debug"
 
 

@@ -55,8 +55,8 @@ def test_float32_near_threshold_is_split_like_lightgbm() -> None:
     values = np.float32(0.1) + np.arange(64, dtype=np.float32) * np.spacing(np.float32(0.1))
     features = np.repeat(values, 8).reshape(-1, 1)
     target = np.repeat(np.arange(64.0) % 5, 8)
-    said = Forest.fit(features, target, 0.5, SMALL, ["x"]).predict(features)
-    assert said.tolist() == booster(features, target, 0.5, SMALL).predict(features).tolist()
+    predictions = Forest.fit(features, target, 0.5, SMALL, ["x"]).predict(features)
+    assert predictions.tolist() == booster(features, target, 0.5, SMALL).predict(features).tolist()
 
 
 def test_same_data_trains_same_bytes_after_other_trainings() -> None:

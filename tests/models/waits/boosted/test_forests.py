@@ -35,13 +35,13 @@ def test_training_with_any_threads_gives_same_forests(forests: Forests, threads:
 def test_forests_estimate_is_the_median_and_quantiles_are_sorted(
     forests: Forests, load: float, shortest_s: float
 ) -> None:
-    said = forests.snapshot(np.array([load, 3.0], np.float32))
-    assert said.quantiles[0.5] == np.median(list(said.medians.values()))
-    assert list(said.quantiles) == [0.1, 0.5, 0.9, 0.95]
-    waits = list(said.quantiles.values())
+    snapshot = forests.snapshot(np.array([load, 3.0], np.float32))
+    assert snapshot.quantiles[0.5] == np.median(list(snapshot.medians.values()))
+    assert list(snapshot.quantiles) == [0.1, 0.5, 0.9, 0.95]
+    waits = list(snapshot.quantiles.values())
     assert waits == sorted(waits)
     assert shortest_s * 0.9 < waits[0] and waits[-1] < shortest_s * 3.1
-    assert said.quantiles[0.5] == pytest.approx(2 * shortest_s, rel=0.3)
+    assert snapshot.quantiles[0.5] == pytest.approx(2 * shortest_s, rel=0.3)
 
 
 def test_decoded_forests_return_equal_snapshots(forests: Forests) -> None:

@@ -51,7 +51,7 @@ class Worker:
         self.engine = Engine.load(state, self._started, runs, SETTINGS, rows)
 
 
-def said(restarts: Sequence[int] = ()) -> list[bytes]:
+def records_by_event(restarts: Sequence[int] = ()) -> list[bytes]:
     """Return the records of each event from a worker that is restarted before these events."""
     worker, found = Worker(), []
     for place, event in enumerate(events()):
@@ -63,11 +63,11 @@ def said(restarts: Sequence[int] = ()) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def expected() -> list[bytes]:
-    return said()
+    return records_by_event()
 
 
 def test_boosted_is_deterministic_for_the_same_events(expected: list[bytes]) -> None:
-    assert said() == expected
+    assert records_by_event() == expected
 
 
 def test_boosted_restart_during_training_changes_no_record(expected: list[bytes]) -> None:
@@ -81,7 +81,7 @@ def test_boosted_restart_during_training_changes_no_record(expected: list[bytes]
     swaps = [place for place, (old, new) in enumerate(pairwise(counts)) if old < new]
     assert len(begins) >= 3 and len(swaps) >= 3
     restarts = [begins[0] + 2, begins[1] + 5, swaps[1] + 1, swaps[1] + 2, swaps[2] + 40]
-    assert said(restarts) == expected
+    assert records_by_event(restarts) == expected
 
 
 def test_boosted_saved_state_is_small() -> None:

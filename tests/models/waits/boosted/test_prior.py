@@ -44,7 +44,7 @@ def prior() -> Prior:
     return Prior.fit([lesson_of(100.0), lesson_of(2000.0)], BOOSTING)
 
 
-def said_s(forests: Forests, queued: float, site: float) -> float:
+def median_s(forests: Forests, queued: float, site: float) -> float:
     return forests.snapshot(rows_of(np.array([queued]), site)[0]).quantiles[0.5]
 
 
@@ -67,7 +67,7 @@ def test_shares_of_negative_values_stay_negative() -> None:
 
 
 def test_prior_predicts_for_a_site_of_another_size(prior: Prior) -> None:
-    assert said_s(others(prior), queued=1000.0, site=500.0) == pytest.approx(2 * 5400.0, rel=0.2)
+    assert median_s(others(prior), queued=1000.0, site=500.0) == pytest.approx(2 * 5400.0, rel=0.2)
     assert others(prior).snapshot(rows_of(np.array([9.0]), 500.0)[0]).elsewhere
 
 
@@ -81,7 +81,7 @@ def test_prior_is_corrected_by_the_jobs_of_the_site(prior: Prior) -> None:
     queued = np.random.default_rng(1).uniform(0.0, 4.0, 300)
     rows = TrainingRows(rows_of(queued * 500.0, 500.0), 540.0 * queued, np.ones(300))
     own = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior)
-    assert said_s(own, queued=1000.0, site=500.0) == pytest.approx(1080.0, rel=0.3)
+    assert median_s(own, queued=1000.0, site=500.0) == pytest.approx(1080.0, rel=0.3)
     assert not own.snapshot(rows.features[0]).elsewhere
 
 
@@ -89,8 +89,8 @@ def test_prior_is_corrected_at_a_site_without_waits(prior: Prior) -> None:
     """All targets are on the same side of the prior, so no split of a tree has a gain."""
     rows = TrainingRows(rows_of(np.full(300, 1000.0), 500.0), np.zeros(300), np.ones(300))
     own = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior)
-    assert said_s(others(prior), queued=1000.0, site=500.0) > 3600.0
-    assert said_s(own, queued=1000.0, site=500.0) < 120.0
+    assert median_s(others(prior), queued=1000.0, site=500.0) > 3600.0
+    assert median_s(own, queued=1000.0, site=500.0) < 120.0
 
 
 def test_forests_decode_rejects_another_prior(prior: Prior) -> None:
@@ -184,9 +184,9 @@ def test_prior_sent_by_operator_is_used_and_survives_a_restart(jobs: int) -> Non
         engine.apply(event)
     state, kept = engine.checkpoint()
     again = Engine.load(state, kept.started, kept.runs, settings, kept.rows)
-    asked = [Job("", 0, 4e6, cpus=8, walltime=600.0, planned_run_s=600.0)]
-    said, told = (list(one.methods.waits["boosted"].what_ifs(asked, one.context)) for one in (engine, again))
-    assert said == told and said[0].reason == f"boosted: {'jobs of other sites' if jobs < 100 else '226 jobs'}"
+    queries = [Job("", 0, 4e6, cpus=8, walltime=600.0, planned_run_s=600.0)]
+    before, after = (list(one.methods.waits["boosted"].what_ifs(queries, one.context)) for one in (engine, again))
+    assert before == after and before[0].reason == f"boosted: {'jobs of other sites' if jobs < 100 else '226 jobs'}"
 
 
 def test_stored_prior_of_other_features_is_replaced_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def stories(seed: int, jobs: int) -> JobLifecycle:
     return found
 
 
-def told(recent: Recent, story: JobLifecycle) -> Recent:
+def after(recent: Recent, story: JobLifecycle) -> Recent:
     for left in story:
         recent.job_dequeued(*left)
     return recent
@@ -49,7 +49,7 @@ def feature(found: np.ndarray, name: str) -> float:
 def test_recent_waits_of_a_user_weigh_more_if_later() -> None:
     ada = codes_of(Job("1", 0, 0.0, user="ada"))
     bob = codes_of(Job("2", 0, 0.0, user="bob"))
-    recent = told(
+    recent = after(
         Recent(100), [(ada, number, Departure(wait, 10.0 * number), number) for number, wait in enumerate((30, 90))]
     )
     recent.job_dequeued(ada, 2, Departure(600.0, 50.0, cancelled=True), 3)
@@ -69,7 +69,7 @@ def test_recent_waits_of_a_user_weigh_more_if_later() -> None:
 
 def test_recent_keeps_the_last_waits_of_a_kind() -> None:
     job = codes_of(Job("1", 0, 0.0))
-    recent = told(Recent(1000), [(job, number, Departure(number, 0.0), number) for number in range(3 * KEPT)])
+    recent = after(Recent(1000), [(job, number, Departure(number, 0.0), number) for number in range(3 * KEPT)])
     waits = [log1p((3 * KEPT - 1 - back) / 30) for back in range(KEPT)]
     weights = [FADING**back for back in range(KEPT)]
     expected = sum(wait * weight for wait, weight in zip(waits, weights, strict=True)) / sum(weights)

@@ -18,7 +18,7 @@ HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 
 
-def queue_of(told: dict[str, tuple[str, float]], used_min: dict[str, float]) -> Engine:
+def queue_of(priorities: dict[str, tuple[str, float]], used_min: dict[str, float]) -> Engine:
     """Build a site with past usage, one job running on all of it, and queued jobs with users and priorities."""
     engine, now = Engine("alder", SETTINGS), 1.0
     engine.apply(Capacity(site="alder", time=0.0, cpus=4))
@@ -29,7 +29,7 @@ def queue_of(told: dict[str, tuple[str, float]], used_min: dict[str, float]) -> 
         if user != "runs":
             now += minutes * 60.0
             engine.apply(End(site="alder", time=now, job=job))
-    for number, (name, (user, priority)) in enumerate(told.items()):
+    for number, (name, (user, priority)) in enumerate(priorities.items()):
         engine.apply(
             Submit(
                 site="alder",
@@ -51,20 +51,20 @@ def place(engine: Engine, user: str) -> str:
 
 @pytest.mark.parametrize(("user", "found"), [("ada", "2"), ("bob", "4"), ("eve", "3")])
 def test_considered_job_is_placed_next_to_jobs_of_its_user(user: str, found: str) -> None:
-    told = {"a": ("ada", 500.0), "b": ("bob", 10.0), "c": ("eve", 30.0)}
-    assert place(queue_of(told, {}), user) == found
+    priorities = {"a": ("ada", 500.0), "b": ("bob", 10.0), "c": ("eve", 30.0)}
+    assert place(queue_of(priorities, {}), user) == found
 
 
 @pytest.mark.parametrize(("user", "found"), [("new", "1"), ("fay", "3"), ("gus", "6")])
 def test_user_without_queue_is_ranked_by_usage(user: str, found: str) -> None:
-    told = {"d": ("dan", 100.0), "a": ("ada", 900.0), "c": ("cy", 300.0), "b": ("bob", 700.0), "e": ("eve", 50.0)}
+    priorities = {"d": ("dan", 100.0), "a": ("ada", 900.0), "c": ("cy", 300.0), "b": ("bob", 700.0), "e": ("eve", 50.0)}
     used_min = {"ada": 1.0, "bob": 4.0, "cy": 16.0, "dan": 32.0, "eve": 64.0, "fay": 8.0, "gus": 128.0}
-    assert place(queue_of(told, used_min), user) == found
+    assert place(queue_of(priorities, used_min), user) == found
 
 
 def test_unexplained_priorities_fall_back_to_learned_order() -> None:
-    told = {"a": ("ada", 10.0), "b": ("bob", 500.0), "c": ("cy", 30.0), "d": ("dan", 400.0)}
-    assert place(queue_of(told, {"ada": 1.0, "bob": 16.0, "cy": 4.0, "dan": 8.0}), "new") == "5"
+    priorities = {"a": ("ada", 10.0), "b": ("bob", 500.0), "c": ("cy", 30.0), "d": ("dan", 400.0)}
+    assert place(queue_of(priorities, {"ada": 1.0, "bob": 16.0, "cy": 4.0, "dan": 8.0}), "new") == "5"
 
 
 def columns(rng: np.random.Generator, jobs: int, user: NDArray[np.int64]) -> QueuedJobs:
@@ -78,10 +78,10 @@ def test_priority_model_separates_age_size_length_and_kind() -> None:
     user, kinds = rng.integers(1, 6, 60), [("q", "high" if number % 3 else "low") for number in range(60)]
     queued = columns(rng, 60, user)
     level = 300.0 * (np.array([qos for _, qos in kinds]) == "high")
-    told = 1000.0 * user + 100.0 * queued.age_s / DAY_S + 200.0 * queued.cpus / 64 + level
-    known = QueuedJobs(*(column[:-1] for column in queued._replace(priority=told)))
+    priorities = 1000.0 * user + 100.0 * queued.age_s / DAY_S + 200.0 * queued.cpus / 64 + level
+    known = QueuedJobs(*(column[:-1] for column in queued._replace(priority=priorities)))
     guessed = PriorityModel.of(known, kinds[:-1], np.zeros((7, 2)), 64)
-    assert guessed.priority(queued, kinds[-1], np.zeros((7, 2))) == pytest.approx(told[-1], abs=10.0)
+    assert guessed.priority(queued, kinds[-1], np.zeros((7, 2))) == pytest.approx(priorities[-1], abs=10.0)
 
 
 def test_priority_model_does_not_depend_on_user_codes() -> None:
@@ -93,11 +93,11 @@ def test_priority_model_does_not_depend_on_user_codes() -> None:
     found = PriorityModel.of(queued, [None] * 50, used, 64)
     other = PriorityModel.of(queued._replace(user=code[user - 1]), [None] * 50, other_used, 64)
     assert np.array_equal(found.slopes, other.slopes)
-    for asked in range(1, 11):
-        last = queued._replace(user=np.append(user[:-1], asked))
+    for user_code in range(1, 11):
+        last = queued._replace(user=np.append(user[:-1], user_code))
         moved = queued._replace(user=code[last.user - 1])
-        told, again = found.priority(last, None, used), other.priority(moved, None, other_used)
-        assert told == again or (np.isnan(told) and np.isnan(again))
+        priority, again = found.priority(last, None, used), other.priority(moved, None, other_used)
+        assert priority == again or (np.isnan(priority) and np.isnan(again))
 
 
 def test_descending_pools_increasing_values() -> None:

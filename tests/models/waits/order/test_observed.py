@@ -224,7 +224,7 @@ days = st.lists(
 )
 
 
-def told(day: Day, as_arrays: bool) -> list[AnyEvent]:
+def events_of(day: Day, as_arrays: bool) -> list[AnyEvent]:
     """Return the events of the day, with job arrays or with single jobs."""
     events: list[AnyEvent] = []
     for number, (who, tasks, time, run_s, preempted) in enumerate(sorted(day, key=lambda one: one[2])):
@@ -250,7 +250,7 @@ def told(day: Day, as_arrays: bool) -> list[AnyEvent]:
 @example([(0, 1, 1.0, 60.0, True), (0, 2, 36.0, 60.0, False)])
 @settings(max_examples=40, deadline=None)
 def test_arrays_requeues_preemption_teach_like_single_jobs(day: Day) -> None:
-    whole, single = (learnt(told(day, as_arrays)) for as_arrays in (True, False))
+    whole, single = (learnt(events_of(day, as_arrays)) for as_arrays in (True, False))
     now = 100_000.0
     for user in {f"u{who}" for who, *_ in day}:
         assert used(whole, user, now) == pytest.approx(used(single, user, now), rel=1e-4)

@@ -60,8 +60,8 @@ def test_order_puts_users_with_less_usage_first() -> None:
     for name, user in (("runs", "cid"), ("hers", "ada")):
         engine.apply(Submit(site="alder", time=now, job=name, user=user, cpus=1, walltime=40_000.0))
     engine.apply(Start(site="alder", time=now, job="runs"))
-    asked = [Job("", 0, now + 900.0, user=user, cpus=1, walltime=40_000.0) for user in ("bob3", "ada")]
-    before, behind = consider(engine, asked)
+    queries = [Job("", 0, now + 900.0, user=user, cpus=1, walltime=40_000.0) for user in ("bob3", "ada")]
+    before, behind = consider(engine, queries)
     assert "place 1 of 2" in before.reason
     assert "place 2 of 2" in behind.reason
     assert before.predicted_wait_s < behind.predicted_wait_s
@@ -205,8 +205,8 @@ def test_order_saved_state_is_bounded() -> None:
 def test_considered_jobs_do_not_change_the_order() -> None:
     engine = engine_after(list(run_changing(generate(5, 200, cpus=64, load=0.9), 64, "alder"))[:300])
     before = method(engine).save()
-    asked = [Job("", 0, engine.time, user="u1", cpus=cpus, walltime=3600.0) for cpus in (1, 64, 65)]
-    answers = list(consider(engine, asked))
+    queries = [Job("", 0, engine.time, user="u1", cpus=cpus, walltime=3600.0) for cpus in (1, 64, 65)]
+    answers = list(consider(engine, queries))
     method(engine).starts(engine.context, engine.time)
     assert [answer.predicted_wait_s is None for answer in answers] == [False, False, True]
     assert method(engine).save() == before

@@ -40,8 +40,8 @@ def in_order(engine: Engine) -> list[str]:
 
 def place(engine: Engine, priority: float | None) -> str:
     extras = Extras(priority=priority)
-    asked = Job("", 0, engine.time, user="new", cpus=4, walltime=HOUR_S, extras=extras)
-    (answer,) = consider(engine, [asked])
+    job = Job("", 0, engine.time, user="new", cpus=4, walltime=HOUR_S, extras=extras)
+    (answer,) = consider(engine, [job])
     return answer.reason.partition("place ")[2].partition(" ")[0]
 
 

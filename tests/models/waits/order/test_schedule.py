@@ -22,7 +22,7 @@ def starts(
     queued: Sequence[Row],
     limits: Limits | None = None,
     weights: np.ndarray | None = None,
-    asked: int = -1,
+    target: int = -1,
     only_now: bool = False,
     queues: Sequence[int] = (),
 ) -> list[float]:
@@ -36,7 +36,7 @@ def starts(
         on = on._replace(queue=np.array(queues[: len(running)], np.int64))
     line = line_of(jobs, np.arange(len(queued)))
     aging = aging_of(jobs, USERS, 32, weights, np.inf if weights is None else FIRST_S)
-    found, _ = schedule(free, on, line, aging, limits or Limits(), asked, only_now)
+    found, _ = schedule(free, on, line, aging, limits or Limits(), target, only_now)
     return list(found.tolist())
 
 
@@ -101,7 +101,7 @@ def test_job_kept_by_its_queue_has_no_reservation() -> None:
 
 def test_schedule_ends_at_the_requested_job() -> None:
     running, queued = [(4, 10.0, 10.0, 0)], [(4, 5.0, 5.0, user) for user in range(3)]
-    assert starts(0, running, queued, asked=1) == [10.0, 15.0, np.inf]
+    assert starts(0, running, queued, target=1) == [10.0, 15.0, np.inf]
     assert starts(4, running, queued, only_now=True) == [0.0, np.inf, np.inf]
 
 

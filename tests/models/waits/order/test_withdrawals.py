@@ -111,11 +111,11 @@ def order_of(engine: Engine) -> LearntOrder:
     return method
 
 
-def asked_s(engine: Engine, now: int) -> float:
+def last_wait_s(engine: Engine, now: int) -> float:
     """Return the predicted wait of a job behind all others."""
-    (told,) = consider(engine, [Job.of(submit("asked", now, user="zoe", cpus=64, walltime=600))])
-    assert told.predicted_wait_s is not None
-    return told.predicted_wait_s
+    (estimate,) = consider(engine, [Job.of(submit("asked", now, user="zoe", cpus=64, walltime=600))])
+    assert estimate.predicted_wait_s is not None
+    return estimate.predicted_wait_s
 
 
 @pytest.mark.parametrize("users", [300, 100, 10])
@@ -126,8 +126,8 @@ def test_few_withdrawals_from_a_jam_predict_no_others(users: int, gone: int) -> 
         engine.apply(submit(f"jam-{nth}", JAM + 10, user=f"u{nth % users}", cpus=64, walltime=run_s))
     for nth in range(gone):
         engine.apply(cancel(f"jam-{nth}", JAM + 4210 + nth))
-    told_s = asked_s(engine, JAM + 4300)
-    assert 0.8 * run_s * (jobs - gone) < told_s <= RUN_S + run_s * (jobs - gone)
+    wait_s = last_wait_s(engine, JAM + 4300)
+    assert 0.8 * run_s * (jobs - gone) < wait_s <= RUN_S + run_s * (jobs - gone)
 
 
 def test_ineligible_job_cancelled_is_not_a_withdrawal() -> None:
@@ -187,10 +187,10 @@ def test_jobs_behind_a_storm_wait_less_if_storms_were_withdrawn(storms: int) -> 
     for nth in range(STORM):
         engine.apply(submit(f"last-{nth}", now + nth, user="eve", cpus=32, walltime=RUN_S))
     job = Job.of(submit("asked", now + STORM, user="bob", cpus=64, walltime=600))
-    (told,) = consider(engine, [job])
-    assert told.predicted_wait_s is not None
+    (estimate,) = consider(engine, [job])
+    assert estimate.predicted_wait_s is not None
     whole_s = STORM // 2 * RUN_S
-    assert (told.predicted_wait_s < whole_s / 4) == (storms > 0)
+    assert (estimate.predicted_wait_s < whole_s / 4) == (storms > 0)
 
 
 def after_storms(engine: Engine) -> float:
@@ -227,6 +227,6 @@ def test_deep_schedule_does_not_end_at_a_withdrawn_job(monkeypatch: pytest.Monke
     ordered = with_stays(order_of(engine).ordered(engine.context, now), slice(None), 60.0)
     assert ordered.is_gone.all()
     job = Job.of(submit("asked", now, user="bob", cpus=64, walltime=600))
-    told = order_of(engine).ahead(job, engine.context, ordered)
-    assert told.place > 4
-    assert told.start_s == pytest.approx(told.work / 64 * (told.place - 4) / told.place)
+    ahead = order_of(engine).ahead(job, engine.context, ordered)
+    assert ahead.place > 4
+    assert ahead.start_s == pytest.approx(ahead.work / 64 * (ahead.place - 4) / ahead.place)

@@ -33,4 +33,4 @@ def test_restarted_site_keeps_only_its_size_and_live_jobs() -> None:
     assert_sound(fresh)
     records = applied(fresh, [start("1", 9400.0, attempt=1), end("1", 9500.0), submit("3", 9600.0)])
     assert not outcomes(records)
-    assert [told.reason for told in predictions(records)] == ["no history"]
+    assert [prediction.reason for prediction in predictions(records)] == ["no history"]
