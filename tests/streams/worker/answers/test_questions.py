@@ -191,8 +191,8 @@ def test_question_that_cannot_be_sent_blocks_no_other() -> None:
     assert len(worker.sent) == 1 and worker.counted("failed") == 1
 
 
-def wait(number: int, asker: str | None = "ada") -> WaitQuestion:
-    return WaitQuestion(id=f"{asker} {number}", site="alder", cpus=5, walltime=600.0 + number, client_id=asker)
+def wait(number: int, client: str | None = "ada") -> WaitQuestion:
+    return WaitQuestion(id=f"{client} {number}", site="alder", cpus=5, walltime=600.0 + number, client_id=client)
 
 
 def test_clients_take_turns_within_their_quota() -> None:
@@ -240,8 +240,8 @@ def test_same_question_is_computed_once_until_event_or_timeout(
     monkeypatch.setattr(answering, "answer", counting)
     cached = Answering({"alder": SiteHandle(worker.engine, 3)}, clock=lambda: now)
 
-    def ask(name: str, asker: str | None = None) -> AnyAnswer:
-        return cached.answer(SiteQuestion(id=name, site="alder", client_id=asker))
+    def ask(name: str, client: str | None = None) -> AnyAnswer:
+        return cached.answer(SiteQuestion(id=name, site="alder", client_id=client))
 
     first, again = ask("a"), ask("b", "bob")
     assert worked_out == ["a"] and again == msgspec.structs.replace(first, id="b")

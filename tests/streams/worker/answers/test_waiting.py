@@ -22,9 +22,9 @@ class Clock:
         return self.now
 
 
-def put(waiting: WaitingQuestions, name: str, asker: str = "ada", age_s: float = 0.0) -> tuple[str, str] | None:
+def put(waiting: WaitingQuestions, name: str, client: str = "ada", age_s: float = 0.0) -> tuple[str, str] | None:
     """Return the question dropped for a new one, with the reason."""
-    dropped = waiting.put(SiteQuestion(id=name, site="alder", client_id=asker), MESSAGE, age_s)
+    dropped = waiting.put(SiteQuestion(id=name, site="alder", client_id=client), MESSAGE, age_s)
     return None if dropped is None else (dropped.waited.question.id, dropped.reason)
 
 
@@ -37,7 +37,7 @@ def in_order(waiting: WaitingQuestions) -> list[str]:
 
 def test_full_queue_drops_oldest_question_of_busiest_client() -> None:
     waiting = WaitingQuestions(4, 4, 1.0, Clock())
-    assert [put(waiting, name, asker) for name, asker in (("b", "bob"), ("1", "ada"), ("2", "ada"))] == [None] * 3
+    assert [put(waiting, name, client) for name, client in (("b", "bob"), ("1", "ada"), ("2", "ada"))] == [None] * 3
     assert [put(waiting, "3"), put(waiting, "4"), put(waiting, "c", "eve")] == [None, ("1", BUSY), ("2", BUSY)]
     assert in_order(waiting) == ["b", "3", "c", "4"]
 
@@ -54,7 +54,7 @@ def test_full_queue_of_many_clients_drops_oldest_question() -> None:
     dropped = []
     for number in range(6):
         clock.now += 0.01
-        dropped.append(put(waiting, str(number), f"asker {number}"))
+        dropped.append(put(waiting, str(number), f"client {number}"))
     assert dropped == [None, None, None, ("0", BUSY), ("1", BUSY), ("2", BUSY)]
 
 
@@ -67,8 +67,8 @@ def test_repeated_question_is_queued_once() -> None:
 def test_expired_questions_are_removed() -> None:
     clock = Clock()
     waiting = WaitingQuestions(10, 10, 1.0, clock)
-    for name, asker in (("1", "ada"), ("2", "bob"), ("3", "ada")):
-        put(waiting, name, asker)
+    for name, client in (("1", "ada"), ("2", "bob"), ("3", "ada")):
+        put(waiting, name, client)
         clock.now += 0.4
     assert put(waiting, "old", age_s=2.1) == ("old", BUSY)
     assert put(waiting, "young", "eve", age_s=1.5) is None
@@ -165,7 +165,7 @@ def test_overloaded_worker_answers_questions_in_time() -> None:
         tasks = [asyncio.create_task(work) for work in (worker.questions._answer_all(), worker.questions._shed_all())]
         first = loop.time()
         for number in range(570):
-            question = wait(number, f"asker {number}")
+            question = wait(number, f"client {number}")
             begun[question.id] = loop.time()
             await worker.questions.take(message_of(msgspec.json.encode(question), STAMP_MS + 1000 * loop.time()))
             await asyncio.sleep(max(0.0, first + number / 190 - loop.time()))
