@@ -60,41 +60,41 @@ def take(settings: Settings, directory: Path, events: list[AnyEvent], expected: 
         here.read_all()
         here.worker.start()
         here.send(events)
-        until(lambda: told(_said(here)) >= told(expected))
+        until(lambda: record_keys(published_records(here)) >= record_keys(expected))
         here.stop()
         return here.records()
 
 
-def told(said: RecordsByKey) -> set[tuple[str, str, str, bool]]:
+def record_keys(published: RecordsByKey) -> set[tuple[str, str, str, bool]]:
     """Return the topic, site and job of each record, and True if it has a run time.
 
     The number of estimates of a pending job is ignored: it depends on the estimates.
     """
     found = set()
-    for (topic, site), values in said.items():
+    for (topic, site), values in published.items():
         for record in map(msgspec.json.decode, values):
             found.add((topic, site, record["job"], record.get("actual_run_s") is not None))
     return found
 
 
-def records(said: RecordsByKey) -> int:
-    return sum(map(len, said.values()))
+def record_count(published: RecordsByKey) -> int:
+    return sum(map(len, published.values()))
 
 
-def _said(here: Deployment) -> RecordsByKey:
+def published_records(here: Deployment) -> RecordsByKey:
     """Return the records up to now."""
     here.read()
     return here.records()
 
 
-def of(site: str, said: RecordsByKey) -> RecordsByKey:
-    return {name: values for name, values in said.items() if name[1] == site}
+def of(site: str, published: RecordsByKey) -> RecordsByKey:
+    return {name: values for name, values in published.items() if name[1] == site}
 
 
-def degraded(said: RecordsByKey, last: int) -> set[str | None]:
+def degraded(published: RecordsByKey, last: int) -> set[str | None]:
     """Return why the last predictions at submission are degraded; the gap may have ended when later ones are made."""
-    (name,) = (name for name in said if name[0].endswith("predictions"))
-    records = [record for record in map(msgspec.json.decode, said[name]) if "waited_s" not in record]
+    (name,) = (name for name in published if name[0].endswith("predictions"))
+    records = [record for record in map(msgspec.json.decode, published[name]) if "waited_s" not in record]
     return {record["degraded"] for record in records[-last:]}
 
 
@@ -122,13 +122,13 @@ def test_backup_of_kafka_and_redis_is_restored_only_together(
     store.delete(*keys_of(APART, store, settings))
     for key, value in newer.items():  # newer than the states, so entries that the states need are deleted
         store.restore(key, 0, value)
-    said = take(settings, directory, second, expected)
-    assert of(SITE, said) == of(SITE, expected)
+    published = take(settings, directory, second, expected)
+    assert of(SITE, published) == of(SITE, expected)
     # A state stored before the first start needs no entry: with such a state, everything is recovered.
     if "recovered from the events" in (directory / "server.log").read_text():
-        assert of(APART, said) == of(APART, expected)
+        assert of(APART, published) == of(APART, expected)
     else:
-        assert None not in degraded(of(APART, said), last=10)
+        assert None not in degraded(of(APART, published), last=10)
 
 
 @pytest.mark.long
@@ -138,7 +138,7 @@ def test_backup_of_events_restores_all_state(settings: Settings, tmp_path: Path)
         expected = here.expected(events)
         here.worker.start()
         here.send(events)
-        here.await_outputs(records(expected))
+        here.await_outputs(record_count(expected))
         here.stop()
         client = KafkaAdminClient(**settings.kafka.client_options())
         client.delete_topics([here.topics.state])
@@ -147,8 +147,8 @@ def test_backup_of_events_restores_all_state(settings: Settings, tmp_path: Path)
         client.close()
         create_topics(settings)
         here.worker.start()
-        until(lambda: records(_said(here)) >= 2 * records(expected))
+        until(lambda: record_count(published_records(here)) >= 2 * record_count(expected))
         here.stop()
         assert {name: unique(values) for name, values in here.records().items()} == expected
-        assert records(here.records()) == 2 * records(expected)
+        assert record_count(here.records()) == 2 * record_count(expected)
         assert here.stored(SITE) == here.expected_in_redis(events, SITE)

@@ -31,9 +31,11 @@ def test_local_command_help_has_example(capsys: Capture, command: str) -> None:
 def test_up_help_lists_default_port_of_each_server(capsys: Capture) -> None:
     assert main(["up", "--help"]) == 0
     shown = re.split(r"\n +--", capsys.readouterr().out)
-    told = {name: " ".join(text.split()) for text in shown for name in Ports._fields if text.startswith(f"{name}-port")}
-    assert told.keys() == set(Ports._fields)
-    usual = {name: re.findall(r"Default: (\d+) if free", text) for name, text in told.items()}
+    texts = {
+        name: " ".join(text.split()) for text in shown for name in Ports._fields if text.startswith(f"{name}-port")
+    }
+    assert texts.keys() == set(Ports._fields)
+    usual = {name: re.findall(r"Default: (\d+) if free", text) for name, text in texts.items()}
     assert {name: int(ports[0]) for name, ports in usual.items() if ports} == USUAL_PORTS
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from models.durations import duration
-from tests.drawn import asked
-from tests.drawn.asked import PanelAnswers, Series, answered
+from tests.drawn import queries
+from tests.drawn.queries import PanelAnswers, Series, answered
 from tests.support.dashboards import FILES, loaded
 
 pytest.importorskip("matplotlib")
@@ -20,14 +20,14 @@ def prometheus(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     """Record the queries to a Prometheus that answers each query alike."""
     questions: list[dict[str, object]] = []
 
-    def told(_: object, page: str, **query: object) -> list[dict[str, Any]]:
+    def answer(_: object, page: str, **query: object) -> list[dict[str, Any]]:
         questions.append(query)
         if "skipped" in str(query["query"]):
             return []
         points = [[1000.0 + step, str(value)] for step, value in enumerate((0.5, "NaN", 0.75))]
         return [{"metric": LABELS, "values": points}, {"metric": LABELS | {"site": "birch"}, "values": points}]
 
-    monkeypatch.setattr(asked, "_told", told)
+    monkeypatch.setattr(queries, "_query", answer)
     return questions
 
 

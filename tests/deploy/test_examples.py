@@ -21,23 +21,23 @@ from tests.models.test_ranking import JOB, bounded
 class FakeClient:
     """Answer with the waits of sites or partitions; without waits, raise `Unreachable`."""
 
-    def __init__(self, told: dict[str, WaitAnswer]) -> None:
-        self.told = told
-        self.asked: list[dict[str, Any]] = []
+    def __init__(self, waits: dict[str, WaitAnswer]) -> None:
+        self.waits = waits
+        self.requests: list[dict[str, Any]] = []
 
-    def rank(self, **asked: Any) -> Ranking:
+    def rank(self, **request: Any) -> Ranking:
         """Return the ranking of the sites."""
-        self.asked.append(asked)
-        if not self.told:
+        self.requests.append(request)
+        if not self.waits:
             raise Unreachable("away")
-        return rank(JOB, self.told, {}, start_within_s=1800.0)
+        return rank(JOB, self.waits, {}, start_within_s=1800.0)
 
-    def wait(self, site: str, **asked: Any) -> WaitAnswer:
+    def wait(self, site: str, **request: Any) -> WaitAnswer:
         """Return the wait in a partition."""
-        self.asked.append({"site": site, **asked})
-        if not self.told:
+        self.requests.append({"site": site, **request})
+        if not self.waits:
             raise Unreachable("away")
-        return self.told[asked["partition"]]
+        return self.waits[request["partition"]]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "said"),
+    ("waits", "code", "expected"),
     [
         ({"near": bounded(600.0, 300.0), "far": bounded(90_000.0, 60.0)}, 0, "near"),
         ({"far": bounded(90_000.0, 60.0)}, 75, "queuecast: no site starts the job within 30m with 90 %"),
@@ -61,13 +61,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     ],
 )
 def test_pipeline_exit_code_follows_expected_wait(
-    served: FakeClient, capsys: pytest.CaptureFixture[str], told: dict[str, WaitAnswer], code: int, said: str
+    served: FakeClient, capsys: pytest.CaptureFixture[str], waits: dict[str, WaitAnswer], code: int, expected: str
 ) -> None:
-    served.told = told
+    served.waits = waits
     assert wait_or_give_up.main("64", "1h", "30m") == code
     printed = capsys.readouterr()
-    assert (printed.err if code else printed.out) == f"{said}\n" and not (printed.out and code)
-    assert served.asked == [{"cpus": 64, "walltime": "1h", "start_within": "30m"}]
+    assert (printed.err if code else printed.out) == f"{expected}\n" and not (printed.out and code)
+    assert served.requests == [{"cpus": 64, "walltime": "1h", "start_within": "30m"}]
 
 
 def test_pipeline_without_service_exits_with_message(served: FakeClient) -> None:
@@ -76,17 +76,17 @@ def test_pipeline_without_service_exits_with_message(served: FakeClient) -> None
 
 
 def test_snakemake_chooses_partition_of_earliest_start() -> None:
-    told = {
+    waits = {
         "batch": bounded(3600.0, 60.0),
         "short": bounded(0.0, cannot_run="at most 1h"),
         "long": bounded(900.0, 60.0),
         "old": bounded(0.0, stale="old"),
     }
-    client: Any = FakeClient(told)
+    client: Any = FakeClient(waits)
     partition = BestPartition(client, "kth", ["batch", "short", "long", "old"])
     assert partition(None, 16, SimpleNamespace(runtime=240)) == "long"
-    assert client.asked[0] == {"site": "kth", "cpus": 16, "walltime": 14_400.0, "partition": "batch"}
-    client.told = {}
+    assert client.requests[0] == {"site": "kth", "cpus": 16, "walltime": 14_400.0, "partition": "batch"}
+    client.waits = {}
     assert partition(None, 16, SimpleNamespace(runtime=240)) == "batch"
 
 
@@ -95,8 +95,8 @@ def test_parsl_orders_executors_by_when_they_start() -> None:
     client: Any = FakeClient({"kth": bounded(3600.0, 60.0), "ctc": bounded(60.0, 60.0)})
     assert executors_by_start(client, executors, 64, "4h") == ["ctc-htex", "kth-htex"]
     executors_by_start(client, executors, 64, "4h", home="kth")
-    assert (client.asked[1]["prefer"], client.asked[1]["unless_sooner"]) == ("kth", "30m")
-    client.told = {}
+    assert (client.requests[1]["prefer"], client.requests[1]["unless_sooner"]) == ("kth", "30m")
+    client.waits = {}
     assert executors_by_start(client, executors, 64, "4h") == ["kth-htex", "ctc-htex", "dead-htex"]
 
 
@@ -112,9 +112,9 @@ def test_skypilot_fails_over_after_the_bound_of_best_partition() -> None:
     places = [f"alder/{name}" for name in ("batch", "short", "gpu", "old")]
     expected = ["--infra", "slurm/alder/gpu", "--config", "slurm.provision_timeout=1501"]
     assert launch_options(client, 64, "4h", places) == expected
-    client.told = {"batch": bounded(1.0, 1.0)}
+    client.waits = {"batch": bounded(1.0, 1.0)}
     assert launch_options(client, 64, "4h", ["alder/batch"])[3] == "slurm.provision_timeout=120"
-    client.told = {}
+    client.waits = {}
     assert launch_options(client, 64, "4h", places) == []
 
 

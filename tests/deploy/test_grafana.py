@@ -119,8 +119,8 @@ def test_grafana_finds_the_dashboards_and_prometheus() -> None:
 
 def _provisioned(kind: str) -> dict[str, Any]:
     (file,) = (PROVISIONING / kind).iterdir()
-    told: dict[str, Any] = yaml.safe_load(file.read_text())
-    return told
+    document: dict[str, Any] = yaml.safe_load(file.read_text())
+    return document
 
 
 PART = re.compile(r"sum by \([\w, ]+\) \(increase\(\w+_jobs_total\{[^}]*\}\[1d\]\)\) / ")

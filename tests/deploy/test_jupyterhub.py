@@ -17,13 +17,13 @@ def answer(text: str) -> JobAnswer:
 
 
 def test_queue_progress_reports_each_changed_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: Iterator[JobAnswer | Unreachable] = chain(
+    answers: Iterator[JobAnswer | Unreachable] = chain(
         [Unreachable("away"), answer("starts in about 12m"), answer("starts in about 12m")], repeat(answer("b"))
     )
 
     def job(client: HttpClient, name: str, sites: Sequence[str]) -> dict[str, JobAnswer]:
         assert (name, sites) == ("4711", ["kth"])
-        found = next(told)
+        found = next(answers)
         if isinstance(found, JobAnswer):
             return {"kth": found}
         raise found

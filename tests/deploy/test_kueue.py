@@ -57,25 +57,25 @@ class Cluster:
         found["status"]["conditions"] = list(conditions.values())
         return 200
 
-    def answer(self, asked: HttpRequest) -> Answer:
-        place, query = urlsplit(asked.path), parse_qs(urlsplit(asked.path).query)
-        if asked.body:
-            assert asked.headers["Content-Type"] == "application/apply-patch+yaml"
+    def answer(self, request: HttpRequest) -> Answer:
+        place, query = urlsplit(request.path), parse_qs(urlsplit(request.path).query)
+        if request.body:
+            assert request.headers["Content-Type"] == "application/apply-patch+yaml"
             name = re.fullmatch(r"/apis/kueue.x-k8s.io/v1beta1/namespaces/ml/workloads/(\w+)/status", place.path)
-            body = json.loads(asked.body)
+            body = json.loads(request.body)
             assert name and query["force"] == ["true"] and body["kind"] == "Workload"
-            return said({}, self.apply(name[1], query["fieldManager"][0], body))
+            return json_answer({}, self.apply(name[1], query["fieldManager"][0], body))
         if place.path == "/apis/kueue.x-k8s.io":
-            return said({"versions": [{"version": "v1beta1"}, {"version": "v1alpha1"}]})
+            return json_answer({"versions": [{"version": "v1beta1"}, {"version": "v1alpha1"}]})
         found = self.objects[place.path.removeprefix("/apis/kueue.x-k8s.io/v1beta1/")]
         if "watch" in query or "limit" not in query:
-            return said({"items": [] if "watch" in query else found, "metadata": {"resourceVersion": "9"}})
+            return json_answer({"items": [] if "watch" in query else found, "metadata": {"resourceVersion": "9"}})
         start = int(query.get("continue", ["0"])[0])
         more = str(start + 1) if start + 1 < len(found) else ""
-        return said({"items": found[start : start + 1], "metadata": {"continue": more}})
+        return json_answer({"items": found[start : start + 1], "metadata": {"continue": more}})
 
 
-def said(document: Object, status: int = 200) -> Answer:
+def json_answer(document: Object, status: int = 200) -> Answer:
     return Answer(json.dumps(document).encode(), status)
 
 
@@ -90,11 +90,11 @@ class Service:
     """A fake HTTP service of queuecast: ranked sites, the best first, and the start of the job."""
 
     def __init__(self, *ranked: str) -> None:
-        self.ranked, self.asked, self.start = list(ranked), list[JobRequest](), NOW + 720.0
+        self.ranked, self.requests, self.start = list(ranked), list[JobRequest](), NOW + 720.0
         self.is_slow = False
 
     def rank(self, job: JobRequest, sites: list[str]) -> Any:
-        self.asked.append(job)
+        self.requests.append(job)
         if not self.ranked:
             raise UserError("away")
         found = [SimpleNamespace(site=site, predicted_response_s=1.0) for site in self.ranked if site in sites]
@@ -106,8 +106,8 @@ class Service:
             return {site: None}
         if site != "birch":
             raise UnknownJob(name)
-        said = {"job": name, "text": "", "expected_start": self.start, "starts_by": {"0.9": self.start + 2400}}
-        return {site: JobAnswer(id="1", site=site, made_at=0.0, ahead_jobs=3, **said)}
+        fields = {"job": name, "text": "", "expected_start": self.start, "starts_by": {"0.9": self.start + 2400}}
+        return {site: JobAnswer(id="1", site=site, made_at=0.0, ahead_jobs=3, **fields)}
 
 
 class Clock:
@@ -139,7 +139,7 @@ def test_dispatcher_nominates_best_cluster_and_later_the_next(cluster: Cluster) 
     looks = dispatcher(cluster, service, clock)
     looks.poll()
     assert nominated(found) == ["worker2"] and nominated(cluster.objects["workloads"][0]) is None
-    assert (service.asked[0].cpus, service.asked[0].gpus, service.asked[0].walltime) == (5, 3, 3600.0)
+    assert (service.requests[0].cpus, service.requests[0].gpus, service.requests[0].walltime) == (5, 3, 3600.0)
     assert found["status"]["admission"] == {"clusterQueue": "a100"}  # fields applied by Kueue stay
     assert [one["type"] for one in found["status"]["conditions"]] == ["QuotaReserved"]
     clock.now += 599.0
@@ -150,10 +150,10 @@ def test_dispatcher_nominates_best_cluster_and_later_the_next(cluster: Cluster) 
     assert nominated(found) == ["worker2", "worker1"]
     assert CONDITION not in json.dumps(cluster.applied["a"][ADMISSION])  # not a field of Kueue
     found["status"]["clusterName"] = "worker2"
-    asked = len(service.asked)
+    count = len(service.requests)
     clock.now += 600.0
     looks.poll()
-    assert len(service.asked) == asked
+    assert len(service.requests) == count
 
 
 def test_dispatcher_without_estimates_nominates_all_clusters(cluster: Cluster) -> None:
@@ -191,10 +191,10 @@ def test_dispatcher_updates_many_workloads_in_turn(cluster: Cluster, monkeypatch
     looks = dispatcher(cluster, Service("birch"), clock, here="birch")
     for name in "abcde":
         cluster.add(workload(name))
-    for told in (2, 4, 5):
+    for expected in (2, 4, 5):
         clock.now += 10.0
         looks.poll()
-        assert sum(CONDITION in json.dumps(one["status"]) for one in cluster.objects["workloads"]) == told
+        assert sum(CONDITION in json.dumps(one["status"]) for one in cluster.objects["workloads"]) == expected
 
 
 def test_changed_workload_is_deferred_to_the_next_poll(cluster: Cluster) -> None:
@@ -208,29 +208,29 @@ def test_workload_condition_reports_expected_start(cluster: Cluster) -> None:
     found, service, clock = cluster.add(workload("a")), Service("birch"), Clock()
     looks = dispatcher(cluster, service, clock, here="birch")
 
-    def told() -> list[Object]:
+    def conditions() -> list[Object]:
         return [one for one in found["status"]["conditions"] if one["type"] == CONDITION]
 
     looks.poll()
-    (condition,) = told()
+    (condition,) = conditions()
     assert condition["message"] == "about 2024-05-01 10:13 UTC, 90 % by 2024-05-01 10:53 UTC; 3 jobs ahead"
     check_condition(condition)
     service.start += 50.0
     looks.poll()
-    assert told() == [condition]  # a small change
+    assert conditions() == [condition]  # a small change
     service.start += 50.0
     looks.poll()
-    (condition,) = told()
+    (condition,) = conditions()
     assert condition["message"].startswith("about 2024-05-01 10:15")
     service.is_slow = True
     looks.poll()
-    assert told() == [condition]  # no answer
+    assert conditions() == [condition]  # no answer
     service.is_slow = False
     found["status"]["conditions"].append(
         {"type": "Admitted", "status": "True", "reason": "Admitted", "lastTransitionTime": at(5)}
     )
     looks.poll()
-    assert not told()
+    assert not conditions()
 
 
 def check_condition(condition: Object) -> None:

@@ -43,8 +43,8 @@ def test_ondemand_card_of_queued_session_shows_expected_start() -> None:
     with Portal().running() as portal:
         portal.answer = {"text": TEXT}
         assert card(place(portal), "queued") == f"<p><strong>Queue:</strong> {escape(TEXT)}</p>"
-        assert portal.asked == ["/queuecast/v1/sites/ro%20ss%2F%C3%A4/jobs/4711"]
-        assert card(place(portal), "running") == "" and len(portal.asked) == 1
+        assert portal.requests == ["/queuecast/v1/sites/ro%20ss%2F%C3%A4/jobs/4711"]
+        assert card(place(portal), "running") == "" and len(portal.requests) == 1
 
 
 @pytest.mark.parametrize(("answer", "status"), [({"detail": "no such job"}, 404), ("no object", 200), ([], 503)])

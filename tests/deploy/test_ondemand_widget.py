@@ -51,17 +51,17 @@ class Portal:
     def __init__(self) -> None:
         self.answer: Any = {"user": "ada", "sites": [{"site": "alder", "made_at": NOW, "jobs": JOBS}], "unanswered": []}
         self.status = 200
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.url = ""
 
-    def reply(self, asked: HttpRequest) -> Answer | None:
-        if asked.path == "/":
+    def reply(self, request: HttpRequest) -> Answer | None:
+        if request.path == "/":
             page = rendered(url="/queuecast", user="ada & co", seconds="1")
             page = f"<!doctype html><meta charset=utf-8><title>ok</title>{page}"
             return Answer(page.encode(), headers={"Content-Type": "text/html"})
-        if not asked.path.startswith("/queuecast"):
+        if not request.path.startswith("/queuecast"):
             return Answer()
-        self.asked.append(asked.path)
+        self.requests.append(request.path)
         if self.answer is None:
             return None
         return Answer(json.dumps(self.answer).encode(), self.status, {"Content-Type": "application/json"})
@@ -94,7 +94,7 @@ def test_ondemand_widget_lists_queued_jobs_of_user(browser: Browser, portal: Por
         "4 (batch) is held",
         f"{HOSTILE} ({HOSTILE}) starts in about 2d8h",
     ]
-    assert portal.asked == ["/queuecast/v1/users/ada%20%26%20co/jobs"]
+    assert portal.requests == ["/queuecast/v1/users/ada%20%26%20co/jobs"]
     assert browser.run("return document.title") == "ok" and browser.all("#queuecast img") == []
 
 
@@ -103,7 +103,7 @@ def test_ondemand_widget_lists_queued_jobs_of_user(browser: Browser, portal: Por
 def test_ondemand_widget_without_jobs_is_hidden(browser: Browser, portal: Portal, answer: object, status: int) -> None:
     portal.answer, portal.status = answer, status
     browser.open(portal.url)
-    browser.until(lambda: portal.asked)
+    browser.until(lambda: portal.requests)
     assert browser.run("return document.getElementById('queuecast').hidden")
 
 

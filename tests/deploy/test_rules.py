@@ -290,34 +290,34 @@ def promtool(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def found(directory: Path, data: Data, *asked: tuple[str, float | None]) -> None:
+def found(directory: Path, data: Data, *expected: tuple[str, float | None]) -> None:
     """Check that each expression has this value under the rules, or no result for None."""
-    found_in_each(directory, [data], *asked)
+    found_in_each(directory, [data], *expected)
 
 
-def found_in_each(directory: Path, sets: Sequence[Data], *asked: tuple[str, float | None]) -> None:
+def found_in_each(directory: Path, sets: Sequence[Data], *expected: tuple[str, float | None]) -> None:
     """Check each of these data sets; promtool uses one evaluation interval per file."""
     files = []
     for step in sorted({data.step for data in sets}):
-        told = {
+        document = {
             "rule_files": [str(rule) for rule in RULES],
             "evaluation_interval": step,
             "group_eval_order": [group["name"] for group in GROUPS],
-            "tests": [_case(data, asked) for data in sets if data.step == step],
+            "tests": [_case(data, expected) for data in sets if data.step == step],
         }
         files.append(directory / f"test-{step}.yaml")
-        files[-1].write_text(yaml.safe_dump(told))
+        files[-1].write_text(yaml.safe_dump(document))
     promtool("test", "rules", *files)
 
 
-def _case(data: Data, asked: Sequence[tuple[str, float | None]]) -> dict[str, Any]:
+def _case(data: Data, expected: Sequence[tuple[str, float | None]]) -> dict[str, Any]:
     tests = [
         {
             "expr": expr,
             "eval_time": data.at,
             "exp_samples": [] if value is None else [{"labels": "{}", "value": value}],
         }
-        for expr, value in asked
+        for expr, value in expected
     ]
     series = [{"series": name, "values": values} for name, values in data.series.items()]
     return {"name": str(data), "interval": data.step, "input_series": series, "promql_expr_test": tests}

@@ -24,11 +24,11 @@ class Service:
     def __init__(self) -> None:
         self.body: bytes | None = json.dumps({"type": "job", "text": TEXT, "live": None}).encode()
         self.status = 200
-        self.asked: list[tuple[str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
         self.url = ""
 
-    def answer(self, asked: HttpRequest) -> Answer | None:
-        self.asked.append((asked.path, asked.headers.get("Authorization")))
+    def answer(self, request: HttpRequest) -> Answer | None:
+        self.requests.append((request.path, request.headers.get("Authorization")))
         return None if self.body is None else Answer(self.body, self.status)
 
     @contextmanager
@@ -83,9 +83,10 @@ def submit(
 
 
 def test_slurm_line_prints_expected_start_after_submit(submit: Submit, service: Service) -> None:
-    said, _ = submit({"ntasks": "4", "cpus-per-task": "2", "time": "1-02:00:00", "partition": "batch,gpu"})
-    assert said == f"queuecast: {TEXT}\n"
-    assert service.asked == [("/v1/sites/alder/jobs/4711?cpus=8&walltime=93600s&partition=batch%2Cgpu&user=ada", None)]
+    output, _ = submit({"ntasks": "4", "cpus-per-task": "2", "time": "1-02:00:00", "partition": "batch,gpu"})
+    assert output == f"queuecast: {TEXT}\n"
+    query = "cpus=8&walltime=93600s&partition=batch%2Cgpu&user=ada"
+    assert service.requests == [(f"/v1/sites/alder/jobs/4711?{query}", None)]
 
 
 @pytest.mark.parametrize(
@@ -96,11 +97,11 @@ def test_slurm_line_converts_time_limit_to_seconds(
     submit: Submit, service: Service, walltime: str, seconds: str
 ) -> None:
     submit({"time": walltime})
-    assert f"&walltime={seconds}&" in service.asked[0][0]
+    assert f"&walltime={seconds}&" in service.requests[0][0]
 
 
 @pytest.mark.parametrize(
-    ("options", "asked"),
+    ("options", "query"),
     [
         ({"gpus": "4"}, "cpus=1&gpus=4"),
         ({"gpus": "a100:2,h100:1"}, "cpus=1&gpus=3"),
@@ -114,22 +115,22 @@ def test_slurm_line_converts_time_limit_to_seconds(
     ],
 )
 def test_slurm_line_sends_requested_resources(
-    submit: Submit, service: Service, options: dict[str, str], asked: str
+    submit: Submit, service: Service, options: dict[str, str], query: str
 ) -> None:
     submit(options)
-    assert service.asked[0][0] == f"/v1/sites/alder/jobs/4711?{asked}&user=ada"
+    assert service.requests[0][0] == f"/v1/sites/alder/jobs/4711?{query}&user=ada"
 
 
 def test_slurm_line_sends_configured_token(submit: Submit, service: Service, tmp_path: Path) -> None:
     (tmp_path / "header").write_text("Authorization: Bearer correct horse battery\n")
     assert submit({})[0] == f"queuecast: {TEXT}\n"
-    assert service.asked[0][1] == "Bearer correct horse battery"
+    assert service.requests[0][1] == "Bearer correct horse battery"
 
 
 @pytest.mark.parametrize("time_limit", ["unset", "2982616-04:14:00", "NONE", "", "UNLIMITED", "1:x", "-", "$(touch x)"])
 def test_slurm_line_omits_invalid_options(submit: Submit, service: Service, time_limit: str) -> None:
     submit({"time": time_limit, "ntasks": "many", "partition": "'; touch x; '"})
-    assert service.asked[0][0] == "/v1/sites/alder/jobs/4711?cpus=1&user=ada"
+    assert service.requests[0][0] == "/v1/sites/alder/jobs/4711?cpus=1&user=ada"
     assert not Path("x").exists()
 
 
@@ -150,14 +151,14 @@ def test_slurm_line_hides_service_errors(submit: Submit, service: Service) -> No
 
 def test_slurm_line_with_hanging_service_ends_after_one_second(submit: Submit, service: Service) -> None:
     service.body = None
-    said, seconds = submit({})
-    assert said == "" and seconds < 3  # a second, and the start of a program on a busy machine
+    output, seconds = submit({})
+    assert output == "" and seconds < 3  # a second, and the start of a program on a busy machine
 
 
 @pytest.mark.parametrize("options", [{"quiet": "1"}, {"parsable": "set"}, {"type": "srun"}, {"type": "salloc"}])
 def test_slurm_line_is_silent_for_scripts(submit: Submit, service: Service, options: dict[str, str]) -> None:
-    assert submit(options)[0] == "" and service.asked == []
-    assert submit({}, only_terminal=True)[0] == "" and service.asked == []  # stderr is a file in these tests
+    assert submit(options)[0] == "" and service.requests == []
+    assert submit({}, only_terminal=True)[0] == "" and service.requests == []  # stderr is a file in these tests
 
 
 def test_slurm_line_is_silent_for_later_parts_and_within_job(
@@ -167,4 +168,4 @@ def test_slurm_line_is_silent_for_later_parts_and_within_job(
     assert submit({}, job="; touch x")[0] == ""
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     assert submit({})[0] == ""
-    assert service.asked == []
+    assert service.requests == []

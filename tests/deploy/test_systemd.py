@@ -116,8 +116,8 @@ def test_systemd_verify_reports_misspelt_option(units: Path) -> None:
 
 @pytest.mark.parametrize("name", SERVICES.values())
 def test_systemd_service_exposure_level_is_low(units: Path, name: str) -> None:
-    told = analyze(units, "security", "--offline=true", "--no-pager", str(units / name))
-    (level,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", told)
+    output = analyze(units, "security", "--offline=true", "--no-pager", str(units / name))
+    (level,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", output)
     assert float(level) <= 1.5
 
 

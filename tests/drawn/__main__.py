@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from tests.drawn.asked import PanelAnswers, answered
 from tests.drawn.figure import draw
 from tests.drawn.play import played
+from tests.drawn.queries import PanelAnswers, answered
 from tests.support.dashboards import FILES, loaded
 
 NEVER = {"Lag of sources", "Call duration", "Failed calls", "Actual wait by account"}

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from models.durations import duration
 from streams.text.quantities import size_text
-from tests.drawn.asked import PanelAnswers, Series
+from tests.drawn.queries import PanelAnswers, Series
 
 COLUMNS = 24
 """Of Grafana's grid."""

@@ -109,11 +109,11 @@ def played(seconds: float, jobs: int) -> Iterator[tuple[Prometheus, float, float
 def _quick_rules(directory: Path) -> Iterator[Path]:
     """The project's rules, each evaluated as often as Prometheus scrapes."""
     for file in RULES:
-        told = yaml.safe_load(file.read_text(encoding="utf-8"))
-        for group in told["groups"]:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        for group in document["groups"]:
             group.pop("interval", None)
         written = directory / file.name
-        written.write_text(yaml.safe_dump(told), encoding="utf-8")
+        written.write_text(yaml.safe_dump(document), encoding="utf-8")
         yield written
 
 
@@ -140,9 +140,9 @@ def _play(
             log.flush()
             producer.send(topic, key=b"birch", value=wrong[int(due) % len(wrong)])
             for headers in ({}, {"Host": "elsewhere"}):  # the second is refused
-                asked = urllib.request.Request(f"{serve.url.rstrip('/')}{QUESTION}", headers=headers)
+                request = urllib.request.Request(f"{serve.url.rstrip('/')}{QUESTION}", headers=headers)
                 with suppress(urllib.error.HTTPError):
-                    _opener.open(asked, timeout=10).close()
+                    _opener.open(request, timeout=10).close()
     producer.close()
 
 

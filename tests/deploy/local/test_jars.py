@@ -26,10 +26,10 @@ class Repository:
 
     def __init__(self, breaks_at: str | None = None, error: BaseException | None = None) -> None:
         self.breaks_at, self.error = breaks_at, error
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def __call__(self, jar: Jar, directory: Path, came: Callable[[int], None]) -> Path:
-        self.asked.append(jar.coordinate)
+        self.requests.append(jar.coordinate)
         content = CONTENT[jar.coordinate]
         path = directory / "deep" / jar.filename
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def test_jars_are_fetched_once(cache: Path) -> None:
     assert [p.done for p in seen] == [20, 50, 70, 150, 170, 300]
     assert {p.total for p in seen} == {300}
     assert kafka_jars(seen.append, repository, JARS) == paths
-    assert repository.asked == list(CONTENT)
+    assert repository.requests == list(CONTENT)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionResetError("line went dead")])
@@ -65,7 +65,7 @@ def test_interrupted_jar_download_resumes_with_missing_jars(cache: Path, error: 
         kafka_jars(download=Repository("a:two:1", error), jars=JARS)
     repository = Repository()
     paths = kafka_jars(download=repository, jars=JARS)
-    assert repository.asked == ["a:two:1", "b:three:2"]
+    assert repository.requests == ["a:two:1", "b:three:2"]
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
 
 
@@ -81,7 +81,7 @@ def test_changed_jar_in_cache_is_downloaded_again(cache: Path) -> None:
     first.write_bytes(b"x" * len(CONTENT["a:one:1"]))  # of the same size
     repository = Repository()
     kafka_jars(download=repository, jars=JARS)
-    assert repository.asked == ["a:one:1"]
+    assert repository.requests == ["a:one:1"]
     assert first.read_bytes() == CONTENT["a:one:1"]
 
 
@@ -118,7 +118,7 @@ def test_second_download_of_jars_waits_for_first(cache: Path) -> None:
     thread.start()
     kafka_jars(download=first, jars=JARS)
     thread.join()
-    assert sorted(first.asked + second.asked) == sorted(CONTENT)
+    assert sorted(first.requests + second.requests) == sorted(CONTENT)
 
 
 def test_cache_dir_follows_environment_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_make_private_closes_directory_to_others(tmp_path: Path) -> None:
 
 
 def test_redis_user_is_limited_to_its_keys_and_commands() -> None:
-    nobody, user = redis_users("hunter2", "mine:*").splitlines()
-    assert nobody == "user default off"
+    default_user, user = redis_users("hunter2", "mine:*").splitlines()
+    assert default_user == "user default off"
     assert "hunter2" not in user and " ~mine:* " in user and " -@dangerous" in user
 
 

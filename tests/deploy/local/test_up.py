@@ -157,9 +157,9 @@ class Watch:
 
     def __init__(self, directory: Path) -> None:
         self.server = Failing(directory)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.now = 0.0
-        self.keeper = ServerRestarter(self.server, self.said.append, lambda: self.now)
+        self.keeper = ServerRestarter(self.server, self.messages.append, lambda: self.now)
 
     def started_after(self) -> float:
         """Return the seconds until the next start."""
@@ -175,7 +175,7 @@ def test_restarter_ignores_running_server(tmp_path: Path) -> None:
     for _ in range(10):
         watch.keeper.check()
         watch.now += 1
-    assert (watch.server.starts, watch.said) == (0, [])
+    assert (watch.server.starts, watch.messages) == (0, [])
 
 
 def test_restarter_restarts_server_after_growing_pauses(tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_restarter_restarts_server_after_growing_pauses(tmp_path: Path) -> None:
     watch.server.there = False
     watch.server.broken = True
     assert [watch.started_after() for _ in range(6)] == [*RESTART_PAUSES_S, RESTART_PAUSES_S[-1]]
-    assert watch.said[:2] == [f"it ended, see {watch.server.log}; restarting in 1 s", "it cannot start"]
+    assert watch.messages[:2] == [f"it ended, see {watch.server.log}; restarting in 1 s", "it cannot start"]
     watch.server.broken = False
     watch.started_after()
-    assert watch.said[-1] == "it restarted"
+    assert watch.messages[-1] == "it restarted"
 
 
 def test_restarter_resets_pause_after_steady_run(tmp_path: Path) -> None:

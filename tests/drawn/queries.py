@@ -70,11 +70,11 @@ def _ask(
         expr = expr.replace(f"${name}", variables[name])
     legend = str(target["legendFormat"])
     start = max(begin, end - LATEST_S) if target.get("instant") else begin
-    told = _told(prometheus, "query_range", query=expr, start=start, end=end, step=step)
-    return sorted(_series(told, legend), key=lambda series: series.legend)
+    results = _query(prometheus, "query_range", query=expr, start=start, end=end, step=step)
+    return sorted(_series(results, legend), key=lambda series: series.legend)
 
 
-def _told(prometheus: Prometheus, page: str, **query: object) -> list[dict[str, Any]]:
+def _query(prometheus: Prometheus, page: str, **query: object) -> list[dict[str, Any]]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     url = f"{prometheus.url}/api/v1/{page}?{urllib.parse.urlencode(query)}"
     with opener.open(url, timeout=30) as answer:
@@ -82,8 +82,8 @@ def _told(prometheus: Prometheus, page: str, **query: object) -> list[dict[str, 
     return found
 
 
-def _series(told: list[dict[str, Any]], legend: str) -> Iterator[Series]:
-    for one in told:
+def _series(results: list[dict[str, Any]], legend: str) -> Iterator[Series]:
+    for one in results:
         labels = one["metric"]
         points = [(time, float(value)) for time, value in one["values"]]
         kept = [(time, value) for time, value in points if math.isfinite(value)]
