@@ -25,9 +25,9 @@ class Oracle:
             those that have ended at the site: the oracle then knows the policies alone.
     """
 
-    def __init__(self, jobs: Iterable[SimulatedJob], told: bool = True) -> None:
+    def __init__(self, jobs: Iterable[SimulatedJob], knows_run_times: bool = True) -> None:
         self._jobs = {job.job: job for job in jobs}
-        self._told = told
+        self._knows_run_times = knows_run_times
         self._schedulers: Mapping[str, Scheduler] = {}
         self._lasts: dict[str, Estimates] = {}
         self._began: dict[str, float] = {}
@@ -35,12 +35,12 @@ class Oracle:
     def watch(self, schedulers: Mapping[str, Scheduler]) -> None:
         """Be given the sites' schedulers, by name; they are only read."""
         self._schedulers = schedulers
-        if not self._told:
+        if not self._knows_run_times:
             self._lasts = {name: PredictedRunTimes(run_method_named(DEFAULT_RUN)) for name in schedulers}
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
         """Learn how long jobs ran, where that is to be predicted."""
-        if self._told:
+        if self._knows_run_times:
             return
         for event in events:
             if isinstance(event, Start):

@@ -131,17 +131,17 @@ class ByWhatIf:
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
         """The one with the least wait, the less sure ones being taken for longer."""
-        return min(sites, key=lambda site: _compared_s(self.told(job, site)))
+        return min(sites, key=lambda site: _compared_s(self.prediction(job, site)))
 
     def wait_s(self, job: Job, site: str) -> float:
         """The wait that a site predicts, in seconds; infinity where it predicts none."""
-        told = self.told(job, site)
-        return inf if told is None or told.predicted_wait_s is None else told.predicted_wait_s
+        prediction = self.prediction(job, site)
+        return inf if prediction is None or prediction.predicted_wait_s is None else prediction.predicted_wait_s
 
-    def told(self, job: Job, site: str) -> WhatIfPrediction | None:
+    def prediction(self, job: Job, site: str) -> WhatIfPrediction | None:
         """What its engine predicts, where it does."""
-        (told,) = consider(self._engine(site), [job])
-        return told
+        (prediction,) = consider(self._engine(site), [job])
+        return prediction
 
     def _engine(self, site: str) -> Engine:
         if site not in self.engines:
@@ -152,15 +152,15 @@ class ByWhatIf:
 class Nameless(ByWhatIf):
     """By what-if for the same job without its user, group, account and executable."""
 
-    def told(self, job: Job, site: str) -> WhatIfPrediction | None:
+    def prediction(self, job: Job, site: str) -> WhatIfPrediction | None:
         """The prediction for such a job that nobody named."""
-        asked = Job(job.id, job.attempt, job.submit, queue=job.queue, cpus=job.cpus, nodes=job.nodes)
-        asked.walltime, asked.memory = job.walltime, job.memory
-        return super().told(asked, site)
+        anonymous = Job(job.id, job.attempt, job.submit, queue=job.queue, cpus=job.cpus, nodes=job.nodes)
+        anonymous.walltime, anonymous.memory = job.walltime, job.memory
+        return super().prediction(anonymous, site)
 
 
-def _compared_s(told: WhatIfPrediction | None) -> float:
-    return inf if told is None or told.cautious_wait_s is UNSET else told.cautious_wait_s
+def _compared_s(prediction: WhatIfPrediction | None) -> float:
+    return inf if prediction is None or prediction.cautious_wait_s is UNSET else prediction.cautious_wait_s
 
 
 class ByEstimates(ByWhatIf):
@@ -180,13 +180,13 @@ class ByEstimates(ByWhatIf):
         for event in events:
             self._unseen[event.site].append(event)
 
-    def told(self, job: Job, site: str) -> WhatIfPrediction | None:
+    def prediction(self, job: Job, site: str) -> WhatIfPrediction | None:
         """The estimate for the job's shape."""
         self._refresh(site, job.submit)
         engine = self._engine(site)
         shapes = grid(sizes(engine.context.cpus), WALLTIMES, engine.open_queues(MOST_QUEUES))
         shape = covering(shapes, job.cpus, job.walltime, job.queue)
-        return None if shape is None else super().told(shape.job(self._made[site]), site)
+        return None if shape is None else super().prediction(shape.job(self._made[site]), site)
 
     def _refresh(self, site: str, now: float) -> None:
         """Make the estimates that were due before now."""
@@ -218,11 +218,11 @@ class Clairvoyant(ByWhatIf):
 class _TrueRunTimes(RunMethod):
     """Predicts the true run time of each job."""
 
-    name = "told"
+    name = "known"
 
     def __init__(self, run_s: Mapping[str, float]) -> None:
         self._run_s = run_s
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """The true run time."""
-        return RunEstimate(self._run_s[job.id], "told")
+        return RunEstimate(self._run_s[job.id], "known")

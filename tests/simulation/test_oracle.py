@@ -26,12 +26,12 @@ def test_oracle_start_of_last_job_is_exact(policy: str) -> None:
         site.submit(job)
     before = site.now
     site.advance(jobs[-1].submit)
-    told = oracle.start_of(jobs[-1].job, "a")
-    assert told is not None and before <= told
-    assert oracle.start_of(jobs[-1].job, "a", told + 1) == told
-    assert oracle.start_of(jobs[-1].job, "a", told) is None or told == site.now
+    start = oracle.start_of(jobs[-1].job, "a")
+    assert start is not None and before <= start
+    assert oracle.start_of(jobs[-1].job, "a", start + 1) == start
+    assert oracle.start_of(jobs[-1].job, "a", start) is None or start == site.now
     events = site.submit(jobs[-1]) + site.finish()
-    assert told == next(event.time for event in events if isinstance(event, Start) and event.job == jobs[-1].job)
+    assert start == next(event.time for event in events if isinstance(event, Start) and event.job == jobs[-1].job)
 
 
 def lasting(number: int, run: int, walltime: int, cpus: int = CPUS) -> SimulatedJob:
@@ -41,10 +41,10 @@ def lasting(number: int, run: int, walltime: int, cpus: int = CPUS) -> Simulated
 def test_oracle_chooses_site_of_earliest_start() -> None:
     sites = GridSite("a", CPUS, 0.5, "easy"), GridSite("b", CPUS, 0.5, "easy")
     load = Load({"a": [lasting(1, 900, 1000)], "b": [lasting(2, 50, 2000)]}, [lasting(3, 10, 60)])
-    (told,) = route(sites, load, Oracle(load.jobs)).routed
-    (untold,) = route(sites, load, Oracle(load.jobs, told=False)).routed
-    assert (told.site, told.wait_s) == ("b", 50.0)
-    assert untold.site == "a"  # by walltimes, since no job has ended yet
+    (informed,) = route(sites, load, Oracle(load.jobs)).routed
+    (uninformed,) = route(sites, load, Oracle(load.jobs, knows_run_times=False)).routed
+    assert (informed.site, informed.wait_s) == ("b", 50.0)
+    assert uninformed.site == "a"  # by walltimes, since no job has ended yet
 
 
 def test_oracle_without_run_times_learns_them_per_site() -> None:
@@ -52,7 +52,7 @@ def test_oracle_without_run_times_learns_them_per_site() -> None:
     jobs[2] = msgspec.structs.replace(jobs[2], submit=MONDAY + 200)
     jobs.append(msgspec.structs.replace(lasting(4, 10, 60), submit=MONDAY + 210))
     site = SCHEDULERS["fcfs"]("a", CPUS, MONDAY)
-    oracle = Oracle(jobs, told=False)
+    oracle = Oracle(jobs, knows_run_times=False)
     oracle.watch({"a": site})
     for job in jobs[:3]:
         oracle.observe(site.submit(job))
@@ -64,11 +64,11 @@ def test_oracle_queries_keep_schedule_unchanged() -> None:
     sites = GridSite("a", CPUS, 0.6, "multifactor"), GridSite("b", CPUS, 0.6, "multifactor-small")
     load = Load.of(sites, 7, 4, 0.2)
 
-    class Asking(Oracle):
+    class QueryingOracle(Oracle):
         """Query the oracle, then choose the shortest queue."""
 
         def __init__(self) -> None:
-            super().__init__(load.jobs, told=False)
+            super().__init__(load.jobs, knows_run_times=False)
             self.shortest = ShortestQueue()
 
         def observe(self, events: Sequence[AnyEvent]) -> None:
@@ -79,4 +79,4 @@ def test_oracle_queries_keep_schedule_unchanged() -> None:
             assert super().choose(job, sites) in sites
             return self.shortest.choose(job, sites)
 
-    assert route(sites, load, Asking()) == route(sites, load, ShortestQueue())
+    assert route(sites, load, QueryingOracle()) == route(sites, load, ShortestQueue())

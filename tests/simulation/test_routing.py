@@ -59,7 +59,7 @@ def job(name: str, submit: int, cpus: int = 1, run_s: int = 100, walltime: int =
     )
 
 
-def asking(site: str, job: str, cpus: int, time: float = 0.0) -> Submit:
+def queued(site: str, job: str, cpus: int, time: float = 0.0) -> Submit:
     return submit(job, time, site, cpus=cpus, walltime=600.0)
 
 
@@ -73,14 +73,14 @@ class Recording:
     def __init__(self, site: str) -> None:
         self.site = site
         self.events: defaultdict[str, list[AnyEvent]] = defaultdict(list)
-        self.asked: list[tuple[Job, Sequence[str], int]] = []
+        self.choices: list[tuple[Job, Sequence[str], int]] = []
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
         for event in events:
             self.events[event.site].append(event)
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        self.asked.append((job, sites, sum(map(len, self.events.values()))))
+        self.choices.append((job, sites, sum(map(len, self.events.values()))))
         return self.site
 
 
@@ -109,7 +109,7 @@ def test_router_receives_past_events_but_no_run_time() -> None:
     own = {"large": [job("a", 0, cpus=64, run_s=50), job("b", 10, run_s=20)], "small": [job("c", 5, run_s=60)]}
     router = Recording("large")
     done = route(SITES, Load(own, [job("r1", 30, cpus=4), job("r2", 65, cpus=9)]), router)
-    (first, sites, seen), (second, larger, seen_later) = router.asked
+    (first, sites, seen), (second, larger, seen_later) = router.choices
     assert (first.id, first.submit, first.cpus, first.walltime, first.run_s) == ("r1", MONDAY + 30, 4, 600.0, None)
     assert (list(sites), list(larger)) == (["large", "small"], ["large"])
     assert seen == 2 + 3 + 2  # capacities; submits of a and b, start of a; submit and start of c
@@ -142,7 +142,7 @@ def test_routing_means_equal_values_by_hand() -> None:
 # The rules.
 
 
-def told(router: Router, *events: AnyEvent) -> Router:
+def feed(router: Router, *events: AnyEvent) -> Router:
     for event in events:
         router.observe([event])
     return router
@@ -150,7 +150,7 @@ def told(router: Router, *events: AnyEvent) -> Router:
 
 def test_random_router_is_deterministic_and_weighted_by_cpus() -> None:
     def chosen() -> list[str]:
-        router = told(AtRandom(1), capacity(300, site="a"), capacity(100, site="b"), capacity(9, site="c"))
+        router = feed(AtRandom(1), capacity(300, site="a"), capacity(100, site="b"), capacity(9, site="c"))
         return [router.choose(considered(), ["a", "b"]) for _ in range(1000)]
 
     assert chosen() == chosen()
@@ -159,16 +159,16 @@ def test_random_router_is_deterministic_and_weighted_by_cpus() -> None:
 
 def test_blind_routers_count_queued_jobs_and_free_cpus() -> None:
     events = [
-        *(capacity(10, site="a"), asking("a", "1", 8), start("1", site="a"), asking("a", "2", 8), asking("a", "3", 1)),
-        *(capacity(10, site="b"), asking("b", "1", 9), start("1", site="b"), asking("b", "2", 8)),
+        *(capacity(10, site="a"), queued("a", "1", 8), start("1", site="a"), queued("a", "2", 8), queued("a", "3", 1)),
+        *(capacity(10, site="b"), queued("b", "1", 9), start("1", site="b"), queued("b", "2", 8)),
     ]
     shortest, freest = ShortestQueue(), MostFree()
-    told(shortest, *events)
-    told(freest, *events)
+    feed(shortest, *events)
+    feed(freest, *events)
     assert shortest.choose(considered(), ["a", "b"]) == "b"
     assert freest.choose(considered(), ["a", "b"]) == "a"
-    told(shortest, start("2", site="a"), start("3", site="a"))
-    told(freest, end("1", 9.0, "b"))
+    feed(shortest, start("2", site="a"), start("3", site="a"))
+    feed(freest, end("1", 9.0, "b"))
     assert shortest.choose(considered(), ["a", "b"]) == "a"
     assert freest.choose(considered(), ["a", "b"]) == "b"
 
@@ -176,7 +176,7 @@ def test_blind_routers_count_queued_jobs_and_free_cpus() -> None:
 def busy(site: str, seconds: float, router: Router) -> Router:
     """Occupy all ten CPUs of a site for this walltime (s)."""
     request = submit("1", site=site, cpus=10, walltime=seconds)
-    return told(router, capacity(10, site=site), request, start("1", site=site))
+    return feed(router, capacity(10, site=site), request, start("1", site=site))
 
 
 @pytest.mark.parametrize("kind", [ByWhatIf, ByEstimates])
@@ -186,58 +186,58 @@ def test_router_chooses_site_with_shortest_wait(kind: type[ByWhatIf]) -> None:
     busy("b", 2000.0, router)
     assert router.choose(considered(time=50.0), ["a", "b"]) == "b"
     assert router.choose(considered(time=50.0), ["a"]) == "a"
-    told(router, end("1", 60.0, "a"))
+    feed(router, end("1", 60.0, "a"))
     assert router.choose(considered(time=100.0), ["a", "b"]) == "a"
 
 
 def test_router_by_what_if_equals_engine_prediction() -> None:
-    events = [capacity(10, site="a"), asking("a", "1", 6), start("1", site="a"), asking("a", "2", 8, time=10.0)]
+    events = [capacity(10, site="a"), queued("a", "1", 6), start("1", site="a"), queued("a", "2", 8, time=10.0)]
     job = considered(4, 50.0, walltime=60.0)
     waits = {}
     for policy in ("easy", "fcfs"):
         router = ByWhatIf(msgspec.structs.replace(WHAT_IF_SETTINGS, policy_by_site={"a": policy}))
         engine = Engine("a", EngineSettings(method="zero", shadows=(), bounds="", policy_by_site={"a": policy}))
-        told(router, *events)
+        feed(router, *events)
         for event in events:
             engine.apply(event)
-        (said,) = consider(engine, [job])
+        (prediction,) = consider(engine, [job])
         waits[policy] = router.wait_s(job, "a")
-        assert said.method == policy and waits[policy] == said.predicted_wait_s
+        assert prediction.method == policy and waits[policy] == prediction.predicted_wait_s
     assert waits == {"easy": 0.0, "fcfs": 1150.0}  # backfilled; after both jobs
     assert router.wait_s(considered(11, 50.0), "a") == float("inf")
 
 
 def test_nameless_what_if_omits_user_group_and_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Job] = []
+    jobs: list[Job] = []
 
     def answer(router: ByWhatIf, job: Job, site: str) -> None:
-        asked.append(job)
+        jobs.append(job)
 
-    monkeypatch.setattr(ByWhatIf, "told", answer)
+    monkeypatch.setattr(ByWhatIf, "prediction", answer)
     job = considered(4, 50.0, walltime=60.0)
     Nameless(BY_POLICY).wait_s(msgspec.structs.replace(job, user="ada", group="g", account="a"), "a")
-    assert asked == [job]
+    assert jobs == [job]
 
 
 def test_router_by_estimates_keeps_estimates_until_refresh() -> None:
     router = ByEstimates(BY_POLICY)
     busy("a", 3000.0, router)  # all at 0 s: included in the estimates of 0 s
     assert router.wait_s(considered(time=10.0), "a") == 3000.0
-    told(router, end("1", 20.0, "a"))
+    feed(router, end("1", 20.0, "a"))
     assert router.wait_s(considered(time=25.0), "a") == 3000.0
     assert router.wait_s(considered(time=30.0), "a") == 3000.0
     assert router.wait_s(considered(time=31.0), "a") == 0.0
-    told(router, asking("a", "2", 10, time=1000.0), start("2", 1000.0, "a"))
+    feed(router, queued("a", "2", 10, time=1000.0), start("2", 1000.0, "a"))
     assert router.wait_s(considered(time=1000.0), "a") == 0.0  # the estimates are computed in this second
     assert router.wait_s(considered(time=1001.0), "a") == 600.0
-    told(router, asking("a", "3", 10, time=1010.0), asking("a", "4", 10, time=1040.0))
+    feed(router, queued("a", "3", 10, time=1010.0), queued("a", "4", 10, time=1040.0))
     assert router.wait_s(considered(time=1040.0), "a") == 1170.0  # the estimates of 1030 s: one job runs, one is queued
 
 
 def test_router_by_estimates_rounds_job_up_to_shape() -> None:
     router = ByEstimates(BY_POLICY)
     wide = submit("1", site="a", cpus=6, walltime=4000.0)
-    told(router, capacity(10, site="a"), wide, start("1", site="a"))
+    feed(router, capacity(10, site="a"), wide, start("1", site="a"))
     assert router.wait_s(considered(4, 50.0), "a") == 0.0
     assert router.wait_s(considered(3, 50.0), "a") == 0.0
     assert router.wait_s(considered(5, 50.0), "a") == 4000.0  # as a shape of eight CPUs
@@ -246,17 +246,17 @@ def test_router_by_estimates_rounds_job_up_to_shape() -> None:
 
 
 def test_grid_estimate_for_routing_is_of_the_open_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Job] = []
+    jobs: list[Job] = []
 
     def answer(router: ByWhatIf, job: Job, site: str) -> None:
-        asked.append(job)
+        jobs.append(job)
 
-    monkeypatch.setattr(ByWhatIf, "told", answer)
+    monkeypatch.setattr(ByWhatIf, "prediction", answer)
     router = ByEstimates(BY_POLICY)
-    told(router, capacity(10, site="a"), submit("1", site="a", queue="long"), submit("2", site="a", queue="short"))
+    feed(router, capacity(10, site="a"), submit("1", site="a", queue="long"), submit("2", site="a", queue="short"))
     for queue in ("long", "short", "other"):
         router.wait_s(Job("", 0, 50.0, queue=queue, cpus=3, walltime=600.0), "a")
-    assert [(job.queue, job.cpus) for job in asked] == [("long", 4), ("short", 4), ("long", 4)]
+    assert [(job.queue, job.cpus) for job in jobs] == [("long", 4), ("short", 4), ("long", 4)]
 
 
 def test_router_ignores_site_without_events() -> None:
@@ -334,8 +334,8 @@ def spread_of_a_burst(sites: Sequence[GridSite], seed: int) -> Counter[str]:
     now = 1.0 + max(engine.time for engine in router.engines.values())
     chosen: Counter[str] = Counter()
     for number in range(42):
-        asked = Job(f"burst {number}", 0, now, user="burst", cpus=8, walltime=14400.0, queue="batch")
-        site = router.choose(asked, [site.name for site in sites])
+        request = Job(f"burst {number}", 0, now, user="burst", cpus=8, walltime=14400.0, queue="batch")
+        site = router.choose(request, [site.name for site in sites])
         chosen[site] += 1
-        router.observe([submit(asked.id, now, site, user="burst", cpus=8, walltime=14400.0, queue="batch")])
+        router.observe([submit(request.id, now, site, user="burst", cpus=8, walltime=14400.0, queue="batch")])
     return chosen

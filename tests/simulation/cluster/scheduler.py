@@ -46,7 +46,7 @@ class ClusterScheduler:
         tells_reasons: whether it tells of jobs that wait for a limit, in Slurm's words, and when they do no more.
     """
 
-    def __init__(self, site: str, cluster: Cluster, start_time: int = 0, tells_reasons: bool = False) -> None:
+    def __init__(self, site: str, cluster: Cluster, start_time: int = 0, reports_reasons: bool = False) -> None:
         self.site = site
         self.cluster = cluster
         self.now = start_time
@@ -65,8 +65,8 @@ class ClusterScheduler:
         self._limited: dict[tuple[int, str | None], Ints] = {}  # by limit and whose: what running jobs of theirs hold
         self._alarms: list[tuple[int, int, int, str]] = []
         self._ordinal = 0  # of the alarms: a count, which can be copied
-        self._tells_reasons = tells_reasons
-        self._told: dict[str, str] = {}  # of queued jobs: the limit that was told last
+        self._reports_reasons = reports_reasons
+        self._reported: dict[str, str] = {}  # of queued jobs: the limit that was told last
         self._events: list[AnyEvent] = []
         for window in cluster.windows:
             for time in (window.announced, int(window.reservation.end)):
@@ -105,7 +105,7 @@ class ClusterScheduler:
             self._watch(job.submit + job.patience, WITHDRAWN, job.job)
         self._events.append(job.submission(self.site))
         self._dispatch()
-        self._tell_reasons()
+        self._report_reasons()
         return self._take_events()
 
     def advance(self, until: int) -> list[AnyEvent]:
@@ -233,15 +233,15 @@ class ClusterScheduler:
             ):
                 yield number, limit, whose
 
-    def _tell_reasons(self) -> None:
+    def _report_reasons(self) -> None:
         """Tell of each queued job whose reason has changed which limit keeps it back, or that none does."""
-        if not self._tells_reasons:
+        if not self._reports_reasons:
             return
-        self._told = {name: told for name, told in self._told.items() if name in self.queue}
+        self._reported = {name: reason for name, reason in self._reported.items() if name in self.queue}
         for name, job in self.queue.items():
             reason = self._reason(job)
-            if reason != self._told.get(name, ""):
-                self._told[name] = reason
+            if reason != self._reported.get(name, ""):
+                self._reported[name] = reason
                 self._events.append(Alter(site=self.site, time=float(self.now), job=name, pending_reason=reason))
 
     def _reason(self, job: ClusterJob) -> str:
@@ -319,9 +319,9 @@ class ClusterScheduler:
             window for window in self.cluster.windows if window.announced <= self.now < window.reservation.end
         ]
         self._claims = Claims.none(len(self.nodes.size))
-        for told in (window.reservation for window in self._windows):
-            use = np.where(self.cluster.reserved(told)[:, None], self.nodes.size, 0)
-            self._claims = self._claims.and_also(int(told.start), int(told.end), use)
+        for reservation in (window.reservation for window in self._windows):
+            use = np.where(self.cluster.reserved(reservation)[:, None], self.nodes.size, 0)
+            self._claims = self._claims.and_also(int(reservation.start), int(reservation.end), use)
 
     # The clock.
 
@@ -347,7 +347,7 @@ class ClusterScheduler:
                 self._renew_windows()
                 self._events.append(self.capacity())
         self._dispatch()
-        self._tell_reasons()
+        self._report_reasons()
 
     def _take_events(self) -> list[AnyEvent]:
         events, self._events = self._events, []
@@ -373,7 +373,7 @@ def _exceeded(limit: Limit, held: Ints) -> str:
 
 
 def run_cluster(
-    jobs: Iterable[ClusterJob], cluster: Cluster, site: str, tells_reasons: bool = False
+    jobs: Iterable[ClusterJob], cluster: Cluster, site: str, reports_reasons: bool = False
 ) -> Iterator[AnyEvent]:
     """The site's events in the order of time: its capacity at the first submission, then all others.
 
@@ -382,7 +382,7 @@ def run_cluster(
     scheduler: ClusterScheduler | None = None
     for job in jobs:
         if scheduler is None:
-            scheduler = ClusterScheduler(site, cluster, job.submit, tells_reasons)
+            scheduler = ClusterScheduler(site, cluster, job.submit, reports_reasons)
             yield scheduler.capacity()
         yield from scheduler.submit(job)
     if scheduler is not None:

@@ -51,12 +51,12 @@ def test_small_jobs_fill_the_fullest_node_that_has_room() -> None:
 def test_scheduler_reports_the_blocking_limit_if_configured() -> None:
     limits = (Limit(per="user", cpus=4), Limit(per="all", jobs=2))
     jobs = [job(1, 0, 100, tasks=4), job(2, 1, 10, tasks=2), job(3, 2, 50, user="bob"), job(4, 3, 10, user="cid")]
-    for tells in (False, True):
-        scheduler = ClusterScheduler("a", cluster(limits=limits), tells_reasons=tells)
+    for reports in (False, True):
+        scheduler = ClusterScheduler("a", cluster(limits=limits), reports_reasons=reports)
         events = [event for one in jobs for event in scheduler.submit(one)] + scheduler.finish()
-        told = [(event.time, event.job, event.pending_reason) for event in events if isinstance(event, Alter)]
+        alters = [(event.time, event.job, event.pending_reason) for event in events if isinstance(event, Alter)]
         found = [(1.0, "2", "QOSMaxCpuPerUser"), (3.0, "4", "QOSGrpJobs")]
-        assert told == (found if tells else [])
+        assert alters == (found if reports else [])
 
 
 def test_exclusive_job_gets_whole_nodes() -> None:
@@ -141,9 +141,9 @@ def test_announced_window_blocks_overlapping_jobs() -> None:
     jobs = job(1, 50, 970), job(2, 100, 901), job(3, 101, 899), job(4, 102, 10)
     assert starts(site, *jobs) == {"1": 50, "2": 1500, "3": 101, "4": 102}
     scheduler = ClusterScheduler("a", site)
-    told = [event for event in [*scheduler.advance(100), *scheduler.finish()] if isinstance(event, Capacity)]
+    capacities = [event for event in [*scheduler.advance(100), *scheduler.finish()] if isinstance(event, Capacity)]
     assert scheduler.capacity().cpus == 8
-    assert [(event.time, [one.name for one in event.reservations]) for event in told] == [
+    assert [(event.time, [one.name for one in event.reservations]) for event in capacities] == [
         (100, ["upgrade"]),
         (1500, []),
     ]

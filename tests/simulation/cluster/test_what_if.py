@@ -58,44 +58,44 @@ def test_what_if_distinguishes_full_and_empty_partition() -> None:
     site = Site(
         [*(job(number, 2 + number, tasks=16) for number in range(4)), *(job(9 + n, 5, tasks=32) for n in (1, 2))]
     )
-    told, true = site.waits(job(20, 1, tasks=32))
-    assert true > 4 * HOUR and told == pytest.approx(true, rel=0.1)
+    predicted, true = site.waits(job(20, 1, tasks=32))
+    assert true > 4 * HOUR and predicted == pytest.approx(true, rel=0.1)
     assert site.waits(job(21, 1, "debug", tasks=16)) == (0.0, 0.0)
 
 
 def test_what_if_waits_for_shared_nodes_of_other_partition() -> None:
     site = Site([job(1, 6, tasks=48), job(2, 3, tasks=16), job(3, 4, tasks=64)])
-    told, true = site.waits(job(4, 5, "long", tasks=8))
-    assert true == 10 * HOUR and told == pytest.approx(true, rel=0.1)
+    predicted, true = site.waits(job(4, 5, "long", tasks=8))
+    assert true == 10 * HOUR and predicted == pytest.approx(true, rel=0.1)
     assert site.waits(job(5, 5, "debug", tasks=8)) == (0.0, 0.0)
 
 
 def test_what_if_waits_for_gpus_despite_free_cpus() -> None:
     running = [job(number, 2 + number, "gpu", cpus=2, gpus=4) for number in range(2)]
     site = Site([*running, job(3, 6, "gpu", gpus=4, cpus=2)])
-    told, true = site.waits(job(4, 1, "gpu", gpus=2, cpus=1))
-    assert true == 3 * HOUR and told == pytest.approx(true, rel=0.1)
+    predicted, true = site.waits(job(4, 1, "gpu", gpus=2, cpus=1))
+    assert true == 3 * HOUR and predicted == pytest.approx(true, rel=0.1)
     assert site.waits(job(5, 1, "gpu", cpus=4)) == (0.0, 0.0)
     assert site.waits(job(6, 1, tasks=64)) == (0.0, 0.0)
 
 
 def test_what_if_requires_gpus_of_task_on_one_node() -> None:
     site = Site([job(number, 2 + number, "gpu", cpus=2, gpus=3) for number in range(2)])
-    told, true = site.waits(job(4, 1, "gpu", gpus=2, cpus=1))
-    assert true == 2 * HOUR and told == pytest.approx(true, rel=0.1)
+    predicted, true = site.waits(job(4, 1, "gpu", gpus=2, cpus=1))
+    assert true == 2 * HOUR and predicted == pytest.approx(true, rel=0.1)
     assert site.waits(job(5, 1, "gpu", tasks=2, gpus=1)) == (0.0, 0.0)
 
 
 def test_what_if_of_exclusive_job_waits_for_whole_nodes() -> None:
     site = Site([job(number, 2 + number, cpus=9) for number in range(4)])
-    told, true = site.waits(job(9, 1, tasks=2, exclusive=True))
-    assert true == 3 * HOUR and told == pytest.approx(true, rel=0.1)
+    predicted, true = site.waits(job(9, 1, tasks=2, exclusive=True))
+    assert true == 3 * HOUR and predicted == pytest.approx(true, rel=0.1)
 
 
 def test_what_if_waits_for_memory_despite_free_cpus() -> None:
     site = Site([job(number, 2 + number, cpus=1, memory=64 * GB) for number in range(4)])
-    told, true = site.waits(job(9, 1, memory=60 * GB))
-    assert true == 2 * HOUR and told == pytest.approx(true, rel=0.1)
+    predicted, true = site.waits(job(9, 1, memory=60 * GB))
+    assert true == 2 * HOUR and predicted == pytest.approx(true, rel=0.1)
 
 
 def test_what_if_before_maintenance_starts_after_it() -> None:
@@ -103,10 +103,10 @@ def test_what_if_before_maintenance_starts_after_it() -> None:
     window = Window(MONDAY, Reservation(name="up", start=float(begin), end=begin + 8.0 * HOUR, maintenance=True))
     site = Site([job(1, 10, tasks=32)], windows=(window,))
     assert site.waits(job(2, 30, tasks=8)) == (0.0, 0.0)
-    told, true = site.waits(job(3, 60, tasks=8))
-    assert true == 2 * DAY + 8 * HOUR and told == pytest.approx(true, rel=0.01)
-    told, true = site.waits(job(4, 47, tasks=64))  # after job 1, it would not end before the window
-    assert true == 2 * DAY + 8 * HOUR and told == pytest.approx(true, rel=0.01)
+    predicted, true = site.waits(job(3, 60, tasks=8))
+    assert true == 2 * DAY + 8 * HOUR and predicted == pytest.approx(true, rel=0.01)
+    predicted, true = site.waits(job(4, 47, tasks=64))  # after job 1, it would not end before the window
+    assert true == 2 * DAY + 8 * HOUR and predicted == pytest.approx(true, rel=0.01)
 
 
 def test_what_if_reports_partitions_that_cannot_run_job() -> None:
@@ -117,8 +117,8 @@ def test_what_if_reports_partitions_that_cannot_run_job() -> None:
     fine = site.what_if(job(3, 1, "gpu", gpus=1))
     assert fine.cannot_run is msgspec.UNSET and fine.left_out is msgspec.UNSET
     some = msgspec.structs.replace(job(4, 1, "gpu", gpus=2), partitions=("gpu", "debug"))
-    told = site.what_if(some)
-    assert told.cannot_run is msgspec.UNSET and told.left_out and [*told.left_out] == ["debug"]
+    answer = site.what_if(some)
+    assert answer.cannot_run is msgspec.UNSET and answer.left_out and [*answer.left_out] == ["debug"]
 
 
 CROWDED = ClusterSite(
@@ -146,7 +146,7 @@ def test_what_if_is_mostly_exact_in_all_partitions_and_on_gpus(seed: int) -> Non
         for one in crowd[:40]:
             watched.submit(one)
     for partition in ("batch", "long", "debug", "gpu"):
-        asked = [one for one in jobs if one.partitions == (partition,)][40:60]
-        found = [watched.probe(one) for one in asked]
+        probed = [one for one in jobs if one.partitions == (partition,)][40:60]
+        found = [watched.probe(one) for one in probed]
         assert sum(one.is_right for one in found) >= 0.85 * len(found) == 17.0
         assert (sum(one.true_s > 0.0 for one in found) >= 10) == (partition != "debug")
