@@ -59,8 +59,8 @@ def work_off(here: Deployment, events: int) -> tuple[float, list[float]]:
     process, deadline = psutil.Process(worker.pid), time.monotonic() + 60 + events / MIN_EVENTS_PER_S
     while read < events or lags[-1:] != [0.0]:
         assert time.monotonic() < deadline, f"{read:.0f} of {events} read; {here.log[-2000:]}"
-        told = metrics(worker)
-        read, lag = told["queuecast_messages_read_total"][()], told["queuecast_consumer_lag_messages"]
+        metric_values = metrics(worker)
+        read, lag = metric_values["queuecast_messages_read_total"][()], metric_values["queuecast_consumer_lag_messages"]
         peak = max(peak, process.memory_info().rss / 1e6)
         if len(lag) == PARTITIONS:  # a partition has a lag after its first message
             lags.append(sum(lag.values()))

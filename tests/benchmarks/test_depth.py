@@ -88,14 +88,14 @@ class Arrivals:
                 while not stop.is_set():
                     for batch in consumer.poll(timeout_ms=100).values():
                         for message in batch:
-                            told = msgspec.json.decode(message.value, type=Prediction)
-                            self.at.setdefault(told.job, time.time())
+                            prediction = msgspec.json.decode(message.value, type=Prediction)
+                            self.at.setdefault(prediction.job, time.time())
 
             with meanwhile(read):
                 yield self
 
 
-def asked(address: str, path: str) -> int:
+def status_of(address: str, path: str) -> int:
     """Return the status of a response, or 0 without one."""
     host, _, port = address.partition(":")
     with closing(http.client.HTTPConnection(host, int(port), timeout=30)) as connection, suppress(OSError):
@@ -128,17 +128,17 @@ def measured(here: Deployment, serve: ServeProcess, queued: int) -> Depth:
 
     def page(_: int) -> None:
         for part in ("", "/outcomes", "/trends"):
-            asked(serve.address, f"/v1/sites/{site}{part}")
-        asked(serve.address, "/v1/status")
+            status_of(serve.address, f"/v1/sites/{site}{part}")
+        status_of(serve.address, "/v1/status")
 
     def question(number: int) -> None:
         shape = f"cpus={1 + number % 64}&walltime={1 + number % 20}h&user=u{number % 50}"
         why = "&why=true" if number % 5 == 0 else ""
-        statuses.append(asked(serve.address, f"/v1/sites/{site}/wait?{shape}{why}"))
+        statuses.append(status_of(serve.address, f"/v1/sites/{site}/wait?{shape}{why}"))
 
     def pulse(_: int) -> None:
         begun = time.perf_counter()
-        asked(here.worker.address, "/healthz")
+        status_of(here.worker.address, "/healthz")
         stalls.append(time.perf_counter() - begun)
 
     sent: dict[str, float] = {}

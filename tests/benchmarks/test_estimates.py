@@ -33,7 +33,7 @@ def test_event_rate_with_estimates_is_near_rate_without(deploy: Deploy) -> None:
         rates["with"].append(rate(here, events))
         records += Outputs(here, here.topics.estimates).written
     without, with_ = max(rates["without"]), max(rates["with"])
-    told = f"without estimates {without:.0f} events/s, with them {with_:.0f} events/s: ratio {with_ / without:.2f}"
-    print(f"\n{told}; {records / TURNS:.0f} estimates a turn")
+    summary = f"without estimates {without:.0f} events/s, with them {with_:.0f} events/s: ratio {with_ / without:.2f}"
+    print(f"\n{summary}; {records / TURNS:.0f} estimates a turn")
     assert records > 0
     assert with_ >= LEAST_RATIO * without

@@ -62,13 +62,13 @@ def engine_with(queued: int) -> Engine:
         engine.apply(Start(site="s", time=number + 30.0, job=f"r{number}"))
     predict, methods = engine.methods.predict_wait, engine.methods
 
-    def told_the_same(job: Job, context: object) -> None:
+    def predict_constant(job: Job, context: object) -> None:
         job.features = features_of(job, engine.context.state, job.submit)
         job.estimates.update(dict.fromkeys(methods.waits, Estimate(100.0, "the same", FEW)))
 
     for number in range(queued):
-        told = told_the_same if queued > REFERENCE and number < queued - 200 else predict
-        methods.predict_wait = told  # type: ignore[method-assign]
+        predictor = predict_constant if queued > REFERENCE and number < queued - 200 else predict
+        methods.predict_wait = predictor  # type: ignore[method-assign]
         engine.apply(submitted(f"q{number}", 300.0 + 0.01 * number, number))
         if number % 1000 == 0:
             engine.take_changes()
@@ -145,8 +145,8 @@ def test_event_and_question_cost_is_independent_of_queue_depth() -> None:
         print(f"{what:<30}" + "".join(f"{costs[queued].median(what):12.2f}" for queued in DEPTHS))
     if REFERENCE not in costs:
         pytest.skip(f"no depth of {REFERENCE} to compare with")
-    asked = [*questions(1), "the first grid estimate", "each further one"]
-    for what in asked:
+    steps = [*questions(1), "the first grid estimate", "each further one"]
+    for what in steps:
         assert costs[DEPTHS[-1]].median(what) <= MOST_MS, what
     for what in ("submit", "submit of a new user", "start"):
         assert costs[DEPTHS[-1]].median(what) <= MOST_RATIO * costs[REFERENCE].median(what), what

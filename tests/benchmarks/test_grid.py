@@ -100,8 +100,8 @@ def first_predictions(here: Deployment) -> dict[tuple[str, str], float]:
     here.read_all()
     found: dict[tuple[str, str], float] = {}
     for message in here.messages[here.topics.predictions]:
-        told = msgspec.json.decode(message.value)
-        found.setdefault((told["site"], told["job"]), message.timestamp / 1000)
+        prediction = msgspec.json.decode(message.value)
+        found.setdefault((prediction["site"], prediction["job"]), message.timestamp / 1000)
     return found
 
 

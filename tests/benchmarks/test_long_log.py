@@ -69,8 +69,8 @@ def ran(*arguments: str) -> tuple[str, float, str]:
     command = [sys.executable, "-m", "queuecast", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said: list[str] = []
-        reader = Thread(target=lambda: said.append(process.stdout.read()))  # type: ignore[union-attr]
+        outputs: list[str] = []
+        reader = Thread(target=lambda: outputs.append(process.stdout.read()))  # type: ignore[union-attr]
         reader.start()
         while process.poll() is None:
             most = max(most, resident_mb(process.pid))
@@ -79,7 +79,7 @@ def ran(*arguments: str) -> tuple[str, float, str]:
     assert process.returncode == 0
     after = os.times()
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return f"{time.monotonic() - begin:.0f} s, {cpu_s:.0f} s of CPU time", most, said[0]
+    return f"{time.monotonic() - begin:.0f} s, {cpu_s:.0f} s of CPU time", most, outputs[0]
 
 
 def resident_mb(pid: int) -> float:
@@ -98,8 +98,8 @@ def test_long_log_replay_memory_is_bounded(tmp_path: Path, name: str, write: Cal
     print(f"\n{name}, {JOBS:,} jobs, {file.stat().st_size / 1e6:.0f} MB")
     found = []
     for what in (["--fast"], ["--method", "median"]):
-        seconds, most, said = ran("replay", str(file), *what)
+        seconds, most, output = ran("replay", str(file), *what)
         print(f"replay {' '.join(what)}: {seconds}, {most:.0f} MB")
-        assert "blend" in said or "--fast" not in what
+        assert "blend" in output or "--fast" not in what
         found.append(most)
     assert max(found) <= MOST_MB

@@ -52,8 +52,8 @@ def rebuilds() -> list[Message]:
     """Return events of 30 sites with one job each, and a rebuild of each."""
     sites = list(islice(names("small"), 30))
     jobs: list[AnyEvent] = [Submit(site=site, time=1e6, job="1", cpus=1) for site in sites]
-    asked = [(site.encode(), msgspec.json.encode(Rebuild(site=site, time=1e6, by="ada"))) for site in sites]
-    return [*messages(jobs), *asked]
+    requests = [(site.encode(), msgspec.json.encode(Rebuild(site=site, time=1e6, by="ada"))) for site in sites]
+    return [*messages(jobs), *requests]
 
 
 @pytest.mark.parametrize("others", [flood, junk, newcomers, rebuilds])

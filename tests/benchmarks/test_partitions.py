@@ -37,13 +37,13 @@ pytestmark = pytest.mark.timeout(7200)
 
 RULES = ("zero", "median")
 LEARNING_DAYS = 7
-ASKED = {
+OPTIONS = {
     name: os.environ.get(f"TESTS_PARTITIONS_{name}")
     for name in ("SITES", "SEEDS", "DAYS", "METHOD", "PRIORITIES", "REASONS")
 }
-DAYS = float(ASKED["DAYS"] or 28)
-METHOD = ASKED["METHOD"] or DEFAULT
-SEEDS = [int(seed) for seed in (ASKED["SEEDS"] or "1,2").split(",")]
+DAYS = float(OPTIONS["DAYS"] or 28)
+METHOD = OPTIONS["METHOD"] or DEFAULT
+SEEDS = [int(seed) for seed in (OPTIONS["SEEDS"] or "1,2").split(",")]
 
 PROBED_DAYS = (4, 6, 8, 10, 12)
 PROBES = 40
@@ -56,15 +56,15 @@ Scores = dict[tuple[str, str], Accuracy]
 def with_maintenance(site: ClusterSite) -> ClusterSite:
     """Return the site with eight hours of maintenance in the third week, announced two days ahead."""
     begin = MONDAY + 16 * DAY
-    told = Reservation(name="upgrade", start=float(begin), end=begin + DAY / 3, maintenance=True)
-    windows = (Window(begin - 2 * DAY, told),)
+    reservation = Reservation(name="upgrade", start=float(begin), end=begin + DAY / 3, maintenance=True)
+    windows = (Window(begin - 2 * DAY, reservation),)
     return site._replace(cluster=msgspec.structs.replace(site.cluster, windows=windows))
 
 
 def events_of(site: ClusterSite, seed: int) -> list[AnyEvent]:
     """Yield all events of a site."""
     jobs = generate_for(site, seed, DAYS, MONDAY)
-    return list(run_cluster(jobs, site.cluster, "a", tells_reasons=ASKED["REASONS"] is not None))
+    return list(run_cluster(jobs, site.cluster, "a", reports_reasons=OPTIONS["REASONS"] is not None))
 
 
 def as_processors(events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
@@ -103,7 +103,7 @@ def _add(accuracy: Accuracy, outcome: Outcome) -> None:
     accuracy.add_response(predicted_s, wait_s, run_s)
 
 
-@pytest.mark.parametrize("name", (ASKED["SITES"] or ",".join(CLUSTER_SITES)).split(","))
+@pytest.mark.parametrize("name", (OPTIONS["SITES"] or ",".join(CLUSTER_SITES)).split(","))
 def test_predictions_with_known_partitions_have_smaller_error(name: str) -> None:
     known: Scores = {}
     unknown: Scores = {}
@@ -131,7 +131,7 @@ def show(name: str, known: Scores, unknown: Scores) -> None:
         print(f"| {partition or 'all'} | {rows[0].jobs} | {' | '.join(cells)} | {found / without - 1.0:+.0%} |")
 
 
-@pytest.mark.parametrize("name", (ASKED["SITES"] or ",".join(CLUSTER_SITES)).split(","))
+@pytest.mark.parametrize("name", (OPTIONS["SITES"] or ",".join(CLUSTER_SITES)).split(","))
 def test_what_if_with_known_run_times_and_no_later_jobs_is_exact(name: str) -> None:
     found: dict[str, list[Probe]] = defaultdict(list)
     settings = EngineSettings(method=METHOD, shadows=(), runtimes="walltime")
@@ -139,26 +139,26 @@ def test_what_if_with_known_run_times_and_no_later_jobs_is_exact(name: str) -> N
     for seed in SEEDS:
         site = CLUSTER_SITES[name]
         jobs = as_planned(generate_for(site, seed, PROBED_DAYS[-1] + 2, MONDAY))
-        watched = Watched(site.cluster, settings, MONDAY, reports_priorities=ASKED["PRIORITIES"] is not None)
+        watched = Watched(site.cluster, settings, MONDAY, reports_priorities=OPTIONS["PRIORITIES"] is not None)
         for probe in probes(watched, jobs, moments, PROBES):
             found[probe.partition].append(probe)
     show_probes(name, found)
-    assert _share_right([probe for asked in found.values() for probe in asked]) >= 0.85
+    assert _share_right([probe for group in found.values() for probe in group]) >= 0.85
 
 
 def show_probes(name: str, found: dict[str, list[Probe]]) -> None:
     """Print the shares of exact what-if answers by partition, for all jobs and for jobs that waited."""
     print(f"\n\n{name}: what-if by {METHOD}; seeds {SEEDS}\n")
-    print("| partition | asked | right | had to wait | of these right | mean wait h | mean error h |")
+    print("| partition | probes | right | had to wait | of these right | mean wait h | mean error h |")
     print("|---" * 7 + "|")
     rows = [*sorted(found.items()), ("all", [probe for probed in found.values() for probe in probed])]
-    for partition, asked in rows:
-        waited = [probe for probe in asked if probe.true_s > 0.0]
-        wait_h = sum(probe.true_s for probe in asked) / len(asked) / 3600
-        error_h = sum(abs(probe.predicted_s - probe.true_s) for probe in asked) / len(asked) / 3600
-        shares = f"{_share_right(asked):.0%} | {len(waited)} | {_share_right(waited):.0%}"
-        print(f"| {partition} | {len(asked)} | {shares} | {wait_h:.2f} | {error_h:.2f} |")
+    for partition, group in rows:
+        waited = [probe for probe in group if probe.true_s > 0.0]
+        wait_h = sum(probe.true_s for probe in group) / len(group) / 3600
+        error_h = sum(abs(probe.predicted_s - probe.true_s) for probe in group) / len(group) / 3600
+        shares = f"{_share_right(group):.0%} | {len(waited)} | {_share_right(waited):.0%}"
+        print(f"| {partition} | {len(group)} | {shares} | {wait_h:.2f} | {error_h:.2f} |")
 
 
-def _share_right(asked: Sequence[Probe]) -> float:
-    return sum(probe.is_right for probe in asked) / max(len(asked), 1)
+def _share_right(group: Sequence[Probe]) -> float:
+    return sum(probe.is_right for probe in group) / max(len(group), 1)

@@ -51,7 +51,7 @@ Errors = Mapping[str, Mapping[int, list[float]]]
 """Absolute errors (s) of a day's jobs, by method and day (0: the first day of the new policy)."""
 
 
-def asked(what: str, default: Iterable[str]) -> list[str]:
+def option_values(what: str, default: Iterable[str]) -> list[str]:
     """Return the comma-separated values of the environment, or the default."""
     given = os.environ.get(f"TESTS_CHANGE_{what}")
     return list(default) if given is None else [name.strip() for name in given.split(",") if name.strip()]
@@ -86,11 +86,11 @@ def errors_of(
     return errors
 
 
-@pytest.mark.parametrize("name", asked("POLICIES", CHANGES))
+@pytest.mark.parametrize("name", option_values("POLICIES", CHANGES))
 def test_errors_after_policy_change_are_printed_by_week(name: str) -> None:
     before, after = CHANGES[name]
-    methods = asked("METHODS", [method for method in ("qespera", "policy", "blend") if method in METHODS])
-    seeds = [int(seed) for seed in asked("SEEDS", ("301", "302"))]
+    methods = option_values("METHODS", [method for method in ("qespera", "policy", "blend") if method in METHODS])
+    seeds = [int(seed) for seed in option_values("SEEDS", ("301", "302"))]
     workloads = [workload(seed) for seed in seeds]
     change = MONDAY + DAYS_BEFORE * DAY
     changed = pooled(errors_of(methods, jobs, before, [(change, after)]) for jobs in workloads)

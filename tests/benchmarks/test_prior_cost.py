@@ -36,23 +36,23 @@ def events() -> list[AnyEvent]:
     return [Capacity(site="alder", time=0.0, cpus=128), *simulated("alder", JOBS)]
 
 
-def thread_s(told: list[AnyEvent], engine: EngineSettings) -> float:
+def thread_s(site_events: list[AnyEvent], engine: EngineSettings) -> float:
     """Return the CPU time of a worker's thread for these events (s), without trainings."""
     world = World()
-    world.publish_events(told)
+    world.publish_events(site_events)
     begin = time.thread_time()
     asyncio.run(Process(world, Settings(engine=engine, worker=WorkerSettings(checkpoint_seconds=1e9))).live())
     return time.thread_time() - begin
 
 
 def test_prior_raises_event_cost_by_at_most_a_tenth() -> None:
-    told = events()
+    site_events = events()
     took: dict[str, list[float]] = {prior: [] for prior in PRIORS}
-    thread_s(told[:600], PRIORS["wheel"])  # loads the kernels
+    thread_s(site_events[:600], PRIORS["wheel"])  # loads the kernels
     for _ in range(ROUNDS):
         for prior, settings in PRIORS.items():
-            took[prior].append(thread_s(told, settings))
-    each = {prior: 1e6 * min(seconds) / len(told) for prior, seconds in took.items()}
+            took[prior].append(thread_s(site_events, settings))
+    each = {prior: 1e6 * min(seconds) / len(site_events) for prior, seconds in took.items()}
     ratio = each["wheel"] / each["none"]
     print(f"\nan event: {each['none']:.0f} µs without a prior, {each['wheel']:.0f} with the package's: {ratio:.2f}")
     assert ratio <= MOST_RATIO

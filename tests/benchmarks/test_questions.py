@@ -24,7 +24,7 @@ EVENTS_PACE = 300
 QUESTIONS_PACE = 50
 """Questions a second."""
 
-ASKED = 500
+QUESTIONS = 500
 WARMING_UP = 100
 MOST_RATIO = 50.0
 """Maximum ratio of the median to that of the bare echo. Measured values are printed."""
@@ -46,7 +46,7 @@ async def paced(ask: Callable[[int], Awaitable[Any]]) -> list[float]:
         await ask(number)
         return time.perf_counter() - due
 
-    taken = await asyncio.gather(*map(timed, range(WARMING_UP + ASKED)))
+    taken = await asyncio.gather(*map(timed, range(WARMING_UP + QUESTIONS)))
     return taken[WARMING_UP:]
 
 
@@ -86,8 +86,8 @@ async def questions(here: Deployment) -> list[float]:
 
     async def ask(number: int) -> None:
         site, cpus = SITES[number % len(SITES)], 1 + number % 128
-        told = await client.ask(WaitQuestion(id=new_id(), site=site, cpus=cpus, walltime=60.0 * number))
-        assert not isinstance(told, NoAnswer)
+        answer = await client.ask(WaitQuestion(id=new_id(), site=site, cpus=cpus, walltime=60.0 * number))
+        assert not isinstance(answer, NoAnswer)
 
     try:
         return await paced(ask)
@@ -105,7 +105,7 @@ def test_question_latency_is_near_kafka_echo(deploy: Deploy, events: list[AnyEve
         ours = asyncio.run(questions(here))
     (bare_50, bare_99), (our_50, our_99) = (percentiles(taken) for taken in (bare, ours))
     print(f"\necho p50 {bare_50:.1f} ms, p99 {bare_99:.1f} ms; question p50 {our_50:.1f} ms, p99 {our_99:.1f} ms")
-    assert len(ours) == len(bare) == ASKED
+    assert len(ours) == len(bare) == QUESTIONS
     assert our_50 <= MOST_RATIO * bare_50
 
 

@@ -96,7 +96,7 @@ def test_large_site_recovers_and_moves_in_time(deploy: Deploy, tmp_path: Path) -
     rows = [
         ("its worker is killed and started again", back, BACK_S),
         ("another worker joins and gets it", joined, MOVED_S),
-        ("its worker is told to stop, and another gets it", left, MOVED_S),
+        ("its worker stops, and another gets it", left, MOVED_S),
     ]
     show(f"a site of {LIVE} waiting jobs and {HISTORY} in its history", rows)
     assert all(measured < SLACK * wanted for _, measured, wanted in rows)

@@ -58,10 +58,10 @@ SHARE = 0.2
 BLIND = ("at random", "shortest queue", "most free CPUs")
 OURS = ("by estimates", "by what-if")
 EVERYWHERE = "everywhere, the rest withdrawn"
-ORACLE, UNTOLD = "oracle", "oracle, run times predicted"
+ORACLE, LEARNING_ORACLE = "oracle", "oracle, run times predicted"
 BY_WHAT_IF = "by what-if: "
 NAMELESS = "by what-if without the user"
-EASY, NAMED, TOLD = "by what-if; all taken for EASY", "by what-if; policies named", "told all run times"
+EASY, NAMED, CLAIRVOYANT = "by what-if; all taken for EASY", "by what-if; policies named", "all run times known"
 
 
 def by_what_if(*methods: str) -> tuple[str, ...]:
@@ -84,8 +84,8 @@ class Grid(NamedTuple):
     rules: tuple[str, ...]
 
 
-SIMULATED = (EVERYWHERE, *OURS, *by_what_if("policy", "blend"), EASY, NAMED, TOLD, ORACLE)
-UNLIKE = (EVERYWHERE, *OURS, *by_what_if("policy", "order", "boosted", "blend"), UNTOLD, ORACLE)
+SIMULATED = (EVERYWHERE, *OURS, *by_what_if("policy", "blend"), EASY, NAMED, CLAIRVOYANT, ORACLE)
+UNLIKE = (EVERYWHERE, *OURS, *by_what_if("policy", "order", "boosted", "blend"), LEARNING_ORACLE, ORACLE)
 
 GRIDS = {
     "three": Grid(THREE_SITES, (1, 2, 3, 4, 5), 60, 15, SIMULATED),
@@ -126,9 +126,9 @@ RULES: dict[str, Make] = {
     NAMELESS: lambda sites, load, seed: Nameless(),
     EASY: lambda sites, load, seed: ByWhatIf(SUPPOSING_EASY),
     NAMED: lambda sites, load, seed: ByWhatIf(named(sites)),
-    TOLD: lambda sites, load, seed: Clairvoyant(true_run_s(load), named(sites)),
+    CLAIRVOYANT: lambda sites, load, seed: Clairvoyant(true_run_s(load), named(sites)),
     ORACLE: lambda sites, load, seed: Oracle(load.jobs),
-    UNTOLD: lambda sites, load, seed: Oracle(load.jobs, told=False),
+    LEARNING_ORACLE: lambda sites, load, seed: Oracle(load.jobs, knows_run_times=False),
 }
 
 
@@ -139,18 +139,18 @@ def router(rule: str, sites: Sequence[GridSite], load: Load, seed: int) -> Route
     return RULES[rule](sites, load, seed)
 
 
-def asked(what: str, default: Iterable[str]) -> list[str]:
+def option_values(what: str, default: Iterable[str]) -> list[str]:
     """Return the comma-separated values of the environment, or all."""
     given = os.environ.get(f"TESTS_ROUTING_{what}")
     return list(default) if given is None else [name.strip() for name in given.split(",") if name.strip()]
 
 
-@pytest.mark.parametrize("name", asked("GRIDS", GRIDS))
+@pytest.mark.parametrize("name", option_values("GRIDS", GRIDS))
 def test_routing_by_expected_wait_shortens_responses(name: str) -> None:
     grid = (GRIDS | DRAWN)[name]
-    rules = dict.fromkeys((*BLIND, *asked("RULES", grid.rules), ORACLE))
+    rules = dict.fromkeys((*BLIND, *option_values("RULES", grid.rules), ORACLE))
     found: dict[str, list[tuple[JobMeans, JobMeans]]] = {rule: [] for rule in rules}
-    for seed in map(int, asked("SEEDS", map(str, grid.seeds))):
+    for seed in map(int, option_values("SEEDS", map(str, grid.seeds))):
         load = Load.of(grid.sites, seed, grid.days, SHARE)
         for rule, runs in found.items():
             runs.append(route(grid.sites, load, router(rule, grid.sites, load, seed)).means(grid.unscored))

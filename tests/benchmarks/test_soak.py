@@ -96,7 +96,7 @@ class Endless(World):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said_so_far = self.outputs = Counted()  # type: ignore[assignment]
+        self.counts = self.outputs = Counted()  # type: ignore[assignment]
         self.headers = deque(maxlen=1)  # type: ignore[assignment]
         self.messages[0] = Recent()
 
@@ -160,13 +160,13 @@ async def soak(redis: Redis) -> None:
         sizes.append((psutil.Process().memory_info().rss / 1e6, memory_of(redis) / 1e6))
     scores = [handle.engine.scores for handle in process.owner.values()]
     await process.hand_over(0)
-    said = world.said_so_far
-    print(f"\n{len(world.messages[0])} events, {twice.jobs} jobs twice, {lost} bytes lost by Redis, {said.records}")
+    counts = world.counts
+    print(f"\n{len(world.messages[0])} events, {twice.jobs} jobs twice, {lost} bytes lost by Redis, {counts.records}")
     for kind, name in enumerate(("worker", "Redis")):
         print(f"MB of {name}, every tenth: {' '.join(f'{size[kind]:.0f}' for size in sizes[9::10] or sizes)}")
-    assert said.repeats == 0
-    assert said.records["predictions"] == kinds[Submit]
-    assert said.records["outcomes"] == kinds[Start] + kinds[Cancel] + kinds[End]
+    assert counts.repeats == 0
+    assert counts.records["predictions"] == kinds[Submit]
+    assert counts.records["outcomes"] == kinds[Start] + kinds[Cancel] + kinds[End]
     scored = sum(one["zero"].jobs for kept in scores for one in (kept.accuracy, kept.cancelled))
     assert scored == kinds[Start] + kinds[Cancel]
     assert all(is_flat([size[kind] for size in sizes]) for kind in (0, 1))

@@ -33,12 +33,12 @@ def workload() -> Workload:
 
 
 def test_genetic_search_evaluates_templates_once(workload: Workload) -> None:
-    asked = 0
+    evaluations = 0
 
     def evaluate(templates: Sequence[RunTemplate]) -> Iterable[TemplateEstimates]:
-        nonlocal asked
+        nonlocal evaluations
         for template in templates:
-            asked += 1
+            evaluations += 1
             yield workload.estimates(template)
 
     workload.estimates(RunTemplate.parse("user mean relative 64"))
@@ -48,7 +48,7 @@ def test_genetic_search_evaluates_templates_once(workload: Workload) -> None:
     sets = [individual for generation in generations for individual in generation.individuals]
     errors = [min(generation.errors) / 60 for generation in (generations[0], generations[-1])]
     print(f"\n20 sets, 20 generations, {JOBS} jobs, one process: {took:.1f} s; {errors[0]:.2f} to {errors[1]:.2f} min")
-    assert asked < 0.6 * sum(map(len, sets))
+    assert evaluations < 0.6 * sum(map(len, sets))
 
 
 def test_template_set_evaluation_is_faster_than_live_method(workload: Workload) -> None:
@@ -62,19 +62,19 @@ def test_template_set_evaluation_is_faster_than_live_method(workload: Workload) 
     for template in templates:
         workload.estimates(template)
     begin = time.perf_counter()
-    told = [workload.estimates(template) for template in templates]
-    judged = workload.predictions(told, "weighted")
+    estimates = [workload.estimates(template) for template in templates]
+    judged = workload.predictions(estimates, "weighted")
     batch = time.perf_counter() - begin
     method = Templates(texts)
-    history, said = RunHistory(method.templates), []
+    history, run_times = RunHistory(method.templates), []
     begin = time.perf_counter()
     for place, elapsed_s in zip(workload.place.tolist(), workload.elapsed_s.tolist(), strict=True):
         if elapsed_s != elapsed_s:
             history.learn(workload.jobs[place], float(workload.run_s[place]))
         else:
-            said.append(method.predict(workload.jobs[place], history).run_s)
+            run_times.append(method.predict(workload.jobs[place], history).run_s)
     live = time.perf_counter() - begin
-    np.testing.assert_array_equal(judged, [np.nan if run_s is None else run_s for run_s in said])
+    np.testing.assert_array_equal(judged, [np.nan if run_s is None else run_s for run_s in run_times])
     print(f"\na set on {JOBS} jobs: {batch * 1e3:.1f} ms; live {live:.2f} s, {live / batch:.0f} times as long")
     assert live >= LEAST_RATIO * batch
 

@@ -75,7 +75,7 @@ class Users:
         self.failures: dict[str, int] = defaultdict(int)
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def querying(self) -> Iterator[None]:
         with ExitStack() as stack:
             for number in range(USERS):
                 stack.enter_context(meanwhile(lambda stop, number=number: self._ask(stop, random.Random(number))))  # type: ignore[misc]
@@ -166,7 +166,7 @@ def test_ten_days_of_two_sites_equal_replay(stack: LocalStack, tmp_path: Path) -
                 at((event.time - day[0].time) / SPAN_S)
                 here.send([event])
 
-        with meanwhile(feed), users.asking():
+        with meanwhile(feed), users.querying():
             at(UPGRADE_AT)
             since = time.time()
             for one in workers:  # one by one, as in a rolling upgrade
