@@ -63,7 +63,7 @@ def waiting(settings: Settings, seconds: float = 60.0) -> Settings:
     return msgspec.structs.replace(settings, serve=ServeSettings(answer_timeout_seconds=seconds))
 
 
-def asked(settings: Settings, act: Callable[[QuestionClient], Any], seconds: float = 60.0) -> Any:
+def query(settings: Settings, act: Callable[[QuestionClient], Any], seconds: float = 60.0) -> Any:
     """Return the result of a function of a started client."""
 
     async def run() -> Any:
@@ -83,7 +83,7 @@ def known(settings: Settings) -> list[str]:
     async def look(client: QuestionClient) -> list[str]:
         return client.cache.sites
 
-    found: list[str] = asked(settings, look)
+    found: list[str] = query(settings, look)
     return found
 
 
@@ -104,7 +104,7 @@ def busy(stack: LocalStack, directory: Path) -> Iterator[Deployment]:
 @pytest.fixture(scope="module")
 def here(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """One deployment for all tests that only query."""
-    with busy(local_stack, tmp_path_factory.mktemp("asked")) as deployment:
+    with busy(local_stack, tmp_path_factory.mktemp("queries")) as deployment:
         yield deployment
 
 
@@ -135,7 +135,7 @@ def test_question_with_wrong_client_clock_is_answered(here: Deployment, stamps: 
             answers.append(await client.ask(SiteQuestion(id=new_id(), site=SITES[0])))
         return answers
 
-    answers = asked(here.settings, ask, seconds=20.0)
+    answers = query(here.settings, ask, seconds=20.0)
     assert [type(one).__name__ for one in answers] == ["SiteAnswer"] * len(APART_S)
 
 
@@ -168,7 +168,7 @@ def test_answers_equal_those_of_an_engine_with_same_events(here: Deployment) -> 
 
     wanted = [question for site in SITES for question in questions(site)]
     engines = {site: engine_after(two_sites(), site, here.settings.engine) for site in SITES}
-    found = list(map(without_the_workers_own, asked(here.settings, ask)))
+    found = list(map(without_the_workers_own, query(here.settings, ask)))
     assert found == [answer_of_worker(one, engines[one.site]) for one in wanted]
 
 
@@ -184,7 +184,7 @@ def test_late_client_reads_estimates_and_outcomes(here: Deployment) -> None:
     async def look(client: QuestionClient) -> Any:
         return {site: (client.cache.estimates(site), client.cache.outcomes(site, DEFAULT)) for site in SITES}
 
-    for site, (estimates, outcomes) in asked(here.settings, look).items():
+    for site, (estimates, outcomes) in query(here.settings, look).items():
         assert {one.cpus for one in estimates.estimates} >= {1, 128}
         assert estimates.latest.site_cpus == 128
         assert len(outcomes) == 50
@@ -203,9 +203,9 @@ def test_client_skips_unreadable_messages_with_warning(here: Deployment, caplog:
     for topic in (here.topics.estimates, here.topics.outcomes):
         here.producer.send(topic, key=b"alder", value=b"nonsense")
     here.producer.flush(timeout=30)
-    assert not isinstance(asked(here.settings, ask), NoAnswer)
-    told = [record.getMessage() for record in caplog.records if "Skipped a message" in record.getMessage()]
-    assert {topic for topic in here.topics if any(topic in line for line in told)} == {
+    assert not isinstance(query(here.settings, ask), NoAnswer)
+    logged = [record.getMessage() for record in caplog.records if "Skipped a message" in record.getMessage()]
+    assert {topic for topic in here.topics if any(topic in line for line in logged)} == {
         here.topics.estimates,
         here.topics.outcomes,
         here.topics.answers,
@@ -213,9 +213,9 @@ def test_client_skips_unreadable_messages_with_warning(here: Deployment, caplog:
 
 
 def test_query_command_prints_ranked_sites(here: Deployment, tmp_path: Path) -> None:
-    told = command(here, tmp_path, *JOB)
-    assert (told.process.returncode, told.err) == (0, "")
-    assert all(site in told.out for site in SITES)
+    result = command(here, tmp_path, *JOB)
+    assert (result.process.returncode, result.err) == (0, "")
+    assert all(site in result.out for site in SITES)
     as_json = command(here, tmp_path, *JOB, "--json", "--site", "alder", "--site", "birch", "--site", "elm")
     assert (as_json.process.returncode, as_json.err) == (0, "")
     ranking = msgspec.json.decode(as_json.out, type=Ranking)
@@ -235,10 +235,10 @@ def test_query_command_prints_ranked_sites(here: Deployment, tmp_path: Path) -> 
 def test_query_without_rankable_site_prints_reason(
     here: Deployment, tmp_path: Path, arguments: tuple[str, ...], reason: str
 ) -> None:
-    told = command(here, tmp_path, *arguments)
-    assert told.process.returncode == 1
-    assert told.err.startswith("queuecast: no site has an estimate for this job")
-    assert reason in " ".join(told.out.split())
+    result = command(here, tmp_path, *arguments)
+    assert result.process.returncode == 1
+    assert result.err.startswith("queuecast: no site has an estimate for this job")
+    assert reason in " ".join(result.out.split())
 
 
 @pytest.mark.long
@@ -258,9 +258,9 @@ def test_questions_keep_outputs_and_state_unchanged(deploy: Deploy) -> None:
     here.worker.start()
     for some in (events[:half], events[half:]):
         here.send(some)
-        asked(here.settings, ask)
+        query(here.settings, ask)
     here.await_outputs(sum(map(len, here.expected(events).values())))
-    asked(here.settings, ask)
+    query(here.settings, ask)
     here.stop()
     assert here.records() == here.expected(events)
     for site in SITES:
@@ -318,26 +318,26 @@ def test_client_queries_and_follows_records(here: Deployment) -> None:
 
 def test_list_commands_print_sites_jobs_and_dead_letters(here: Deployment, tmp_path: Path) -> None:
     for arguments in (("sites",), ("jobs", "--site", "alder"), ("dead-letters",)):
-        told = command(here, tmp_path, *arguments)
-        assert (told.process.returncode, told.err) == (0, ""), arguments
-        assert max(map(len, told.out.splitlines())) <= 80
+        result = command(here, tmp_path, *arguments)
+        assert (result.process.returncode, result.err) == (0, ""), arguments
+        assert max(map(len, result.out.splitlines())) <= 80
     assert [line.split()[0] for line in command(here, tmp_path, "sites").out.splitlines()[2:4]] == list(SITES)
 
 
 @pytest.mark.long
 def test_ingest_reports_earlier_events_and_worker_progress(deploy: Deploy, tmp_path: Path) -> None:
     here, trace = deploy(estimates=FRESH_ESTIMATES), made_trace(tmp_path / "made.swf", jobs=60)
-    nobody = command(here, tmp_path, "ingest", str(trace))
-    assert "no worker is running" in nobody.err
+    result = command(here, tmp_path, "ingest", str(trace))
+    assert "no worker is running" in result.err
     here.worker.start()
     until(lambda: known(here.settings) == ["made"])
     again = command(here, tmp_path, "ingest", str(trace))
     assert "made already has events until " in again.err and " UTC, and these start at " in again.err
     assert "the worker caught up " in again.out
     third = command(here, tmp_path, "ingest", str(trace), "--json")
-    told = json.loads(third.out)
-    (site,) = told["sites"]
+    summary = json.loads(third.out)
+    (site,) = summary["sites"]
     assert again.out.startswith(
-        f"{site['site']}: {site['events']} events, {site['jobs']} jobs\n{told['events']} events"
+        f"{site['site']}: {site['events']} events, {site['jobs']} jobs\n{summary['events']} events"
     )
     assert "the worker caught up " in third.err

@@ -18,7 +18,7 @@ from models.records import (
 from streams.client.client import QuestionClient
 from streams.client.pending_questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
-from tests.integration.test_ask import JOB, asked, busy, command, known
+from tests.integration.test_ask import JOB, busy, command, known, query
 from tests.support.deployment import (
     Deploy,
     Deployment,
@@ -31,9 +31,9 @@ from tests.support.fake_client import FRESH_ESTIMATES, SITES, two_sites
 
 def test_query_without_worker_reports_error_in_time(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy()
-    nobody = command(here, tmp_path, *JOB)
-    assert nobody.process.returncode == 1
-    assert nobody.err.startswith("queuecast: no site is registered yet")
+    result = command(here, tmp_path, *JOB)
+    assert result.process.returncode == 1
+    assert result.err.startswith("queuecast: no site is registered yet")
     silent = command(here, tmp_path, *JOB, "--site", "alder", seconds=0.5)
     assert silent.process.returncode == 1
     assert "no worker answers for this site" in silent.out
@@ -46,13 +46,13 @@ def test_grid_answers_replace_those_of_a_killed_worker(local_stack: LocalStack, 
 
     with busy(local_stack, tmp_path) as here:
         here.worker.kill()
-        told = command(here, tmp_path, *JOB, "--json", seconds=0.5)
-        ranking = msgspec.json.decode(told.out, type=Ranking)
+        result = command(here, tmp_path, *JOB, "--json", seconds=0.5)
+        ranking = msgspec.json.decode(result.out, type=Ranking)
         assert {(ranked.site, ranked.source) for ranked in ranking.ranking} == {(site, "grid") for site in SITES}
         here.worker.start()
         until(lambda: ready(here.worker))
         # Killed before its first checkpoint, the worker has the site after it has read the events again.
-        until(lambda: not isinstance(asked(here.settings, ask), NoAnswer))
+        until(lambda: not isinstance(query(here.settings, ask), NoAnswer))
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_client_recovers_after_kafka_outage(
         while await client.problem() is not None:
             await asyncio.sleep(0.1)
 
-    asked(apart.settings, act, seconds=2.0)
+    query(apart.settings, act, seconds=2.0)
     with pytest.raises(Unreachable, match="no broker answers"):
         stack.kafka.kill()
-        asked(apart.settings, act, seconds=2.0)
+        query(apart.settings, act, seconds=2.0)

@@ -45,13 +45,13 @@ def test_hostile_site_keeps_outputs_of_other_sites_identical(deploy: Callable[..
     here.send(good[place:])
     total = len(attacked) + sent + len(good)
     until(lambda: metrics(here.worker)["queuecast_messages_read_total"][()] == total, EVENTS / 10 + PATIENCE_S)
-    told = metrics(here.worker)
+    metric_values = metrics(here.worker)
     here.stop()
     reasons = {letter.reason for letter in here.dead_letters()}
     assert {"wrong_key", "too_many_sites", "wrong_partition", "implausible_time", "implausible_size"} <= reasons
     assert "engine_failed" not in reasons
     implausible = sum(letter.implausible for letter in here.dead_letters())
-    assert sum(told["queuecast_events_implausible_total"].values()) == implausible > 0
-    assert len(told["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
-    said, expected = here.records(), here.expected(good)
-    assert {where: values for where, values in said.items() if where in expected} == expected
+    assert sum(metric_values["queuecast_events_implausible_total"].values()) == implausible > 0
+    assert len(metric_values["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
+    records, expected = here.records(), here.expected(good)
+    assert {where: values for where, values in records.items() if where in expected} == expected

@@ -139,12 +139,12 @@ class Crew:
     workers: list[WorkerProcess]
     wanted: set[int] = field(default_factory=set)
     killed: set[int] = field(default_factory=set)
-    told: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
-    def say(self, what: str) -> None:
-        self.told.append(f"{time.monotonic() - self.began:6.1f} s  {what}")
+    def record(self, what: str) -> None:
+        self.lines.append(f"{time.monotonic() - self.began:6.1f} s  {what}")
 
     def look(self) -> None:
         """Start workers that should run, and record workers that ended by themselves."""
@@ -160,7 +160,7 @@ class Crew:
             self.killed.discard(number)
         except StackError as error:
             self.killed.add(number)
-            self.say(f"worker {number} did not start: {str(error).splitlines()[-1]}")
+            self.record(f"worker {number} did not start: {str(error).splitlines()[-1]}")
 
     def check(self) -> None:
         """Record a worker that ended without being killed."""
@@ -171,7 +171,7 @@ class Crew:
                 last = worker.log.read_text().rpartition("[^Worker]: Starting")[2]
                 if "Worker ready" in last:  # otherwise a server was lost during its start, which ends it
                     self.ended.append(f"worker {number} at {time.monotonic() - self.began:.1f} s")
-                self.say(f"worker {number} has ended by itself")
+                self.record(f"worker {number} has ended by itself")
 
 
 class Chaos:
@@ -194,7 +194,7 @@ class Chaos:
     def _kill_worker(self) -> None:
         number = self._dice.choice(sorted(self._crew.wanted))
         self._crew.check()
-        self._crew.say(f"worker {number} is killed")
+        self._crew.record(f"worker {number} is killed")
         self._crew.killed.add(number)
         self._crew.workers[number].kill()
         self.kills += 1
@@ -202,19 +202,19 @@ class Chaos:
     def _kill_servers(self) -> None:
         dice, stack = self._dice, self._stack
         for server in dice.sample([stack.kafka, stack.redis], dice.choice((1, 1, 2))):
-            self._crew.say(f"{server.name} is killed")
+            self._crew.record(f"{server.name} is killed")
             server.kill()
         self._rest(dice.uniform(0.5, 4.0))
         stack.redis.start()
         stack.kafka.start()
-        self._crew.say("Kafka and Redis run")
+        self._crew.record("Kafka and Redis run")
 
     def _pause(self) -> None:
         workers = [self._crew.workers[number] for number in sorted(self._crew.wanted)]
         server: Server = self._dice.choice([self._stack.kafka, self._stack.redis, *workers])
         seconds = self._dice.uniform(0.5, MAX_PAUSE_S)
         if server.running:
-            self._crew.say(f"{server.name} stands still for {seconds:.1f} s")
+            self._crew.record(f"{server.name} stands still for {seconds:.1f} s")
             os.kill(server.pid, signal.SIGSTOP)
             time.sleep(seconds)
             os.kill(server.pid, signal.SIGCONT)
@@ -222,12 +222,12 @@ class Chaos:
     def _join_or_leave(self) -> None:
         crew = self._crew
         if crew.wanted == {0}:
-            crew.say("worker 1 joins")
+            crew.record("worker 1 joins")
             crew.killed.add(1)
             crew.wanted.add(1)
         else:
             crew.check()
-            crew.say("worker 1 leaves")
+            crew.record("worker 1 leaves")
             crew.wanted.discard(1)
             crew.workers[1].stop()
 
@@ -247,11 +247,11 @@ def test_chaos_of_kills_and_pauses_loses_and_changes_no_record(
     crew.look()
     chaos = Chaos(SEED, stack, crew)
     feeder = Feeder(here, events, SECONDS)
-    crew.say("feeding begins")
+    crew.record("feeding begins")
     try:
         feeder.start()
         chaos.go_on(SECONDS)
-        crew.say("calm")
+        crew.record("calm")
         feeder.join(MAX_WAIT_S)
         assert feeder.accepted == len(events)
         here.await_outputs(sum(map(len, expected.values())), MAX_WAIT_S)
@@ -263,7 +263,7 @@ def test_chaos_of_kills_and_pauses_loses_and_changes_no_record(
     finally:
         second.kill()
         print(f"TESTS_CHAOS_SEED={SEED} TESTS_CHAOS_SECONDS={SECONDS:g}: {chaos.kills} workers killed")
-        print("\n".join(crew.told))
+        print("\n".join(crew.lines))
 
 
 @pytest.mark.long
@@ -330,10 +330,10 @@ def test_worker_suspended_during_takeover_ends_without_writes(here: Deployment, 
         here.producer.send(here.topics.state, key=late.key, value=late.value, partition=late.partition)
     here.producer.flush(timeout=30)
     here.worker.start()  # it reads the stored states
-    told = {
+    counts = {
         site: engine_after(events, site, here.settings.engine).events for site in ("alder", "birch", "cedar", "oak")
     }
-    until(lambda: {s: n for (s,), n in metrics(here.worker)["queuecast_events_total"].items()} == told)
+    until(lambda: {s: n for (s,), n in metrics(here.worker)["queuecast_events_total"].items()} == counts)
     here.worker.stop()
     as_if_nothing_had_happened(here, events, expected)
 

@@ -40,10 +40,10 @@ JOBS = 2500
 def rules(tmp_path: Path) -> list[Path]:
     """Return the project's rules, evaluated at Prometheus' default interval."""
     for file in RULES:
-        told = yaml.safe_load(file.read_text())
-        for group in told["groups"]:
+        document = yaml.safe_load(file.read_text())
+        for group in document["groups"]:
             group.pop("interval", None)
-        (tmp_path / file.name).write_text(yaml.safe_dump(told))
+        (tmp_path / file.name).write_text(yaml.safe_dump(document))
     return [tmp_path / file.name for file in RULES]
 
 
@@ -68,8 +68,8 @@ def ask(here: Deployment) -> None:
 def look(url: str) -> None:
     """Read a page of the HTTP service, and get a rejection under another host name."""
     for headers in ({}, {"Host": "elsewhere"}):
-        asked = Request(url, headers=headers)
-        with suppress(HTTPError), build_opener(ProxyHandler({})).open(asked, timeout=PATIENCE_S) as answer:
+        request = Request(url, headers=headers)
+        with suppress(HTTPError), build_opener(ProxyHandler({})).open(request, timeout=PATIENCE_S) as answer:
             answer.read()
 
 

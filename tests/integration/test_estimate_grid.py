@@ -119,7 +119,7 @@ def test_question_is_answered_and_changes_no_output(deploy: Deploy) -> None:
     (engine,) = engines_after(here, events[:half]).values()
     until(lambda: ready(here.worker) and metrics(here.worker)["queuecast_events_total"].get(("alder",)) == half)
     question = WaitQuestion(id="q1", site="alder", cpus=16, walltime=3600.0, user="u1")
-    with asking(here) as ask:
+    with Questioner(here) as ask:
         assert ask(question) == answer_of_worker(question, engine)
         large = ask(WaitQuestion(id="q2", site="alder", cpus=1000))
         assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
@@ -140,7 +140,7 @@ def test_question_is_answered_and_changes_no_output(deploy: Deploy) -> None:
     assert letter.topic == here.topics.questions and letter.reason == "malformed"
 
 
-class asking:  # noqa: N801 (reads as a word)
+class Questioner:
     """Send questions one by one with a plain producer and consumer."""
 
     def __init__(self, here: Deployment) -> None:
@@ -171,7 +171,7 @@ class asking:  # noqa: N801 (reads as a word)
             while time.monotonic() < again:
                 for batch in self._consumer.poll(timeout_ms=50).values():
                     for message in batch:
-                        told = _answer(message.value)
-                        if told.id == question.id:
-                            return told
+                        answer = _answer(message.value)
+                        if answer.id == question.id:
+                            return answer
         raise AssertionError(f"no answer to {question}; {self._here.log[-2000:]}")

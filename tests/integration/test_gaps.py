@@ -45,8 +45,8 @@ def test_events_deleted_without_a_worker_are_a_counted_gap(deploy: Deploy) -> No
     until(lambda: read(here) == len(events) - 130)
     assert lost(here) == 30
     here.stop()
-    told = [msgspec.json.decode(m.value) for m in here.messages[here.topics.predictions]]
-    assert {prediction["degraded"] for prediction in told[-5:]} == {"events were lost"}
+    predictions = [msgspec.json.decode(m.value) for m in here.messages[here.topics.predictions]]
+    assert {prediction["degraded"] for prediction in predictions[-5:]} == {"events were lost"}
     assert "30 events were deleted before they were read: the topic begins at 130" in here.log
     here.worker.start()  # it has read all events
     until(lambda: SITE in str(metrics(here.worker)["queuecast_events_total"]))
@@ -67,8 +67,8 @@ def test_events_deleted_during_a_stall_are_a_counted_gap(deploy: Deploy) -> None
     until(lambda: read(here) == len(events) - 30)
     assert lost(here) == 30
     here.stop()
-    told = [msgspec.json.decode(m.value) for m in here.messages[here.topics.predictions]]
-    assert {prediction["degraded"] for prediction in told[-5:]} == {"events were lost"}
+    predictions = [msgspec.json.decode(m.value) for m in here.messages[here.topics.predictions]]
+    assert {prediction["degraded"] for prediction in predictions[-5:]} == {"events were lost"}
     assert "30 events were deleted before they were read: the topic begins at 130" in here.log
     here.worker.start()
     until(lambda: SITE in str(metrics(here.worker)["queuecast_events_total"]))

@@ -93,21 +93,21 @@ def test_gridengine_events_agree_with_accounting(gridengine: RealGridEngine, dep
         gridengine.until(lambda: reporting(gridengine).count(":acct:") == 1 + 3 + 1 + 2)
         gridengine.until(lambda: f":deleted:{jobs['again']}:" in reporting(gridengine))
         whole = events_there(GridEngineSource(location, "alder", pytest.fail, pause_s=0.0))
-        told = [event for event, _ in whole]
-        until(lambda: len({message.value for message in sent(here)}) >= len(told))
+        emitted = [event for event, _ in whole]
+        until(lambda: len({message.value for message in sent(here)}) >= len(emitted))
     assert "Traceback" not in log.read_text()
-    assert before < len(told)
-    assert unique(message.value for message in sent(here)) == [msgspec.json.encode(event) for event in told]
-    check_times(accounted(gridengine), jobs, told)
-    check_kinds(jobs, told)
-    check_predictions(here, told)
+    assert before < len(emitted)
+    assert unique(message.value for message in sent(here)) == [msgspec.json.encode(event) for event in emitted]
+    check_times(accounted(gridengine), jobs, emitted)
+    check_kinds(jobs, emitted)
+    check_predictions(here, emitted)
 
 
-def check_times(runs: list[Run], jobs: dict[str, str], told: list[Any]) -> None:
+def check_times(runs: list[Run], jobs: dict[str, str], emitted: list[Any]) -> None:
     """Check that the events of all runs have exactly the times of the accounting."""
-    submits = {event.job: event.time for event in told if event.kind == "submit"}
-    starts, ends = (Counter(event.job for event in told if event.kind == kind) for kind in ("start", "end"))
-    times = {(event.kind, event.job): event.time for event in told}  # the last of several attempts
+    submits = {event.job: event.time for event in emitted if event.kind == "submit"}
+    starts, ends = (Counter(event.job for event in emitted if event.kind == kind) for kind in ("start", "end"))
+    times = {(event.kind, event.job): event.time for event in emitted}  # the last of several attempts
     rescheduled = Counter(run.job for run in runs if not run.end)
     assert rescheduled == {jobs["again"]: 1}
     ended = [run for run in runs if run.end]
@@ -125,11 +125,11 @@ def check_times(runs: list[Run], jobs: dict[str, str], told: list[Any]) -> None:
     assert submits.keys() == {*names.values(), jobs["never"]}
 
 
-def check_kinds(jobs: dict[str, str], told: list[Any]) -> None:
+def check_kinds(jobs: dict[str, str], emitted: list[Any]) -> None:
     """Check the event kinds of each job."""
 
     def kinds(job: str) -> list[str]:
-        return [event.kind for event in told if event.job == job]
+        return [event.kind for event in emitted if event.job == job]
 
     assert kinds(jobs["parallel"]) == ["submit", "start", "alter", "end"]
     assert kinds(jobs["never"]) == ["submit", "cancel"]
@@ -143,21 +143,21 @@ def check_kinds(jobs: dict[str, str], told: list[Any]) -> None:
         "start",
         "end",
     ]
-    (request,) = (event for event in told if event.kind == "alter" and event.job == jobs["parallel"])
+    (request,) = (event for event in emitted if event.kind == "alter" and event.job == jobs["parallel"])
     assert (request.cpus, request.walltime, request.queue) == (3, 600.0, "all.q")
-    assert sum(event.kind == "start" and event.job.startswith(jobs["array"]) for event in told) == 3
+    assert sum(event.kind == "start" and event.job.startswith(jobs["array"]) for event in emitted) == 3
 
 
-def check_predictions(here: Deployment, told: list[Any]) -> None:
+def check_predictions(here: Deployment, emitted: list[Any]) -> None:
     """Check that outputs equal a replay, and that each job has a prediction before its start."""
-    expected = here.expected(told)
+    expected = here.expected(emitted)
     here.await_outputs(sum(map(len, expected.values())))
     here.stop()
     assert {key: unique(values) for key, values in here.records().items()} == expected
-    made = await_predictions(here, {event.job for event in told if event.kind == "submit" and not event.late})
-    submits = {event.job: event.time for event in told if event.kind == "submit"}
+    made = await_predictions(here, {event.job for event in emitted if event.kind == "submit" and not event.late})
+    submits = {event.job: event.time for event in emitted if event.kind == "submit"}
     waited = 0
-    for start in (event for event in told if event.kind == "start" and not event.attempt):
+    for start in (event for event in emitted if event.kind == "start" and not event.attempt):
         first = made[start.job.partition(".")[0]]  # for a task, the prediction of its array
         assert first.at <= start.time
         if start.time >= submits[start.job] + QUEUED_S:

@@ -21,10 +21,10 @@ def test_history_and_live_events_with_crash_equal_replay(
     deploy: Deploy, tmp_path: Path, name: str, jobs: int, predicted: int, live: int
 ) -> None:
     trace = read_swf(trace_path(name) if name else made_trace(tmp_path / "made.swf", jobs + live))
-    told = list(events_of(trace.first(jobs + live), "alder"))
-    later = {event.job for event in [event for event in told if event.kind == "submit"][jobs:]}
-    rest = [event for event in told if getattr(event, "job", "") in later]
-    steps = list(marked((OutgoingEvent(one) for one in told if getattr(one, "job", "") not in later), predicted))
+    events = list(events_of(trace.first(jobs + live), "alder"))
+    later = {event.job for event in [event for event in events if event.kind == "submit"][jobs:]}
+    rest = [event for event in events if getattr(event, "job", "") in later]
+    steps = list(marked((OutgoingEvent(one) for one in events if getattr(one, "job", "") not in later), predicted))
     history = [step.event for step in steps if step.event is not None]
     here = deploy()
     here.worker.start()

@@ -135,7 +135,7 @@ def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:
         here.send_raw(sent[begin : begin + 1000])
     until(lambda: metrics(worker)["queuecast_messages_read_total"][()] == len(sent), EVENTS / 10 + PATIENCE_S)
     after = psutil.Process(worker.pid).memory_info().rss
-    told = metrics(worker)
+    metric_values = metrics(worker)
     with pytest.raises(MessageSizeTooLargeError):
         here.producer.send(here.topics.events, key=b"evil", value=b"x" * 10_000_000)
     here.stop()
@@ -147,17 +147,17 @@ def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:
     by_engine |= {reason for reason in reasons if reason.startswith(("stale_", "implausible_"))}
     refused = sum(letter.reason not in by_engine for letter in letters)
     assert len(letters) == len({(letter.partition, letter.offset) for letter in letters})
-    assert sum(told["queuecast_events_rejected_total"].values()) == len(letters)
-    assert sum(told["queuecast_events_total"].values()) + refused == len(sent)
+    assert sum(metric_values["queuecast_events_rejected_total"].values()) == len(letters)
+    assert sum(metric_values["queuecast_events_total"].values()) + refused == len(sent)
     assert refused - sum(letter.reason == "too_many_sites" for letter in letters) == unreadable
     assert {"empty", "too_large", "not_json", "version", "unknown_type", "malformed", "wrong_key"} <= reasons
     assert "too_many_sites" in reasons and "engine_failed" not in reasons
     assert all(letter.value.isprintable() and len(letter.value) <= 10_000 for letter in letters)
-    assert len(told["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
+    assert len(metric_values["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
     assert after < 1.15 * before, f"{before / 1e6:.0f} MB, then {after / 1e6:.0f} MB"
 
-    said, expected = here.records(), here.expected(good)
-    assert {where: values for where, values in said.items() if where in expected} == expected
+    records, expected = here.records(), here.expected(good)
+    assert {where: values for where, values in records.items() if where in expected} == expected
     keys = list(here.redis.scan_iter(f"{here.settings.redis.prefix}*", count=1000))
     assert keys and all(key.isascii() and key.decode().isprintable() for key in keys)
     assert any(b"{a%3Ab%2F%7Bx%7D%20%5B31m}" in key for key in keys)

@@ -117,9 +117,9 @@ def test_interrupted_ingest_prints_number_of_sent_events(topics: Topics, consume
         while process.poll() is None and not messages(consumer, topics.events):
             pass
         process.send_signal(signal.SIGINT)
-        said, told = process.communicate(timeout=60)
-    assert (process.returncode, len(told.splitlines())) == (130, 1)  # the speed
-    count = int(said.splitlines()[-1].split()[0])
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, len(err.splitlines())) == (130, 1)  # the speed
+    count = int(out.splitlines()[-1].split()[0])
     assert len(messages(consumer, topics.events)) == count > 0
 
 
@@ -153,8 +153,8 @@ def test_killed_ingest_resumes_from_cursors(topics: Topics, consumer: Any, tmp_p
             process.kill()
     before = messages(consumer, topics.events)
     with running(*command) as process:
-        said, told = process.communicate(timeout=60)
-    assert (process.returncode, told.count("resuming from")) == (0, 2)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err.count("resuming from")) == (0, 2)
     found = messages(consumer, topics.events)
     whole = {
         path.stem: [msgspec.json.encode(event) for event in in_order(events_of(read_swf(path), path.stem))]
@@ -163,7 +163,7 @@ def test_killed_ingest_resumes_from_cursors(topics: Topics, consumer: Any, tmp_p
     for site, events in whole.items():
         values = [message.value for message in found if message.key == site.encode()]
         assert list(dict.fromkeys(values)) == list(dict.fromkeys(events))
-    sent = int(said.splitlines()[-1].split()[0])
+    sent = int(out.splitlines()[-1].split()[0])
     assert sent == len(found) - len(before)
     assert sent <= sum(map(len, whole.values())) - 2 * 1200
     with running(*command) as process:
@@ -178,9 +178,9 @@ def test_ingest_stopped_by_sigterm_resumes_without_repeats(topics: Topics, consu
         await_cursors(process, tmp_path, "x", 400)
         assert main(command) == 1  # another process holds the cursor
         process.terminate()
-        said, told = process.communicate(timeout=60)
-    assert (process.returncode, len(told.splitlines())) == (128 + signal.SIGTERM, 1)
-    assert int(said.splitlines()[-1].split()[0]) == len(messages(consumer, topics.events))
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, len(err.splitlines())) == (128 + signal.SIGTERM, 1)
+    assert int(out.splitlines()[-1].split()[0]) == len(messages(consumer, topics.events))
     assert main(command) == 0
     values = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
     assert values == list(in_order(events_of(read_swf(path), "x")))
@@ -272,7 +272,7 @@ def test_ingested_history_ends_at_start_of_live_source(
     assert any(old) == (predicted < 6000)
     before = sum(map(len, carried[:before]))
     events = [part.event for parts in carried for part in parts]
-    told = [(event.kind, *event.key) for event in events if event.kind in ("submit", "start", "end", "cancel")]
-    assert len(told) == len(set(told))
+    keys = [(event.kind, *event.key) for event in events if event.kind in ("submit", "start", "end", "cancel")]
+    assert len(keys) == len(set(keys))
     assert {event.kind for event in events if getattr(event, "historical", False)} <= {"submit", "requeue"}
     assert not any(getattr(event, "historical", False) for event in events[before:])

@@ -30,7 +30,7 @@ def workload(jobs: int) -> list[AnyEvent]:
     return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))
 
 
-def as_a_replay_says(here: Deployment, events: list[AnyEvent]) -> None:
+def check_against_replay(here: Deployment, events: list[AnyEvent]) -> None:
     """Check that distinct outputs equal a replay."""
     expected = here.expected(events)
     here.await_outputs(sum(map(len, expected.values())), 300.0)
@@ -51,7 +51,7 @@ def test_worker_resumes_on_a_broker_of_each_version(version: str, store: Redis, 
             here.worker.start()
             here.send(second)
             assert {result.state for result in examine(settings) if "redis" not in result.check} <= {"ok", "warn"}
-            as_a_replay_says(here, events)
+            check_against_replay(here, events)
 
 
 def test_rolling_broker_upgrade_loses_no_event(store: Redis, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_rolling_broker_upgrade_loses_no_event(store: Redis, tmp_path: Path) -> 
                     broker.version = NEWEST
                     broker.start()
             here.send(rest)
-            as_a_replay_says(here, events)
+            check_against_replay(here, events)
     finally:
         for broker in brokers:
             broker.kill()

@@ -144,9 +144,9 @@ def test_up_files_are_readable_by_owner_only(up: Up) -> None:
 def test_up_passwords_are_in_no_argument_environment_or_log(up: Up) -> None:
     processes = (up.process, *up.children())
     commands = [word for child in processes for word in (*child.cmdline(), *child.environ().values())]
-    said = [up.out, up.err, *(log.read_text() for log in up.data.glob("*/server.log"))]
+    outputs = [up.out, up.err, *(log.read_text() for log in up.data.glob("*/server.log"))]
     for secret in secrets_of(up.settings):
-        assert not [text for text in (*commands, *said) if secret in text]
+        assert not [text for text in (*commands, *outputs) if secret in text]
 
 
 def test_open_up_opens_kafka_and_page_but_not_redis(tmp_path: Path) -> None:

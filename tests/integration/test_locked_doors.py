@@ -40,8 +40,8 @@ def test_secured_servers_admit_permitted_users(doors: Doors) -> None:
         assert code == 0 and (not err or err.startswith("Waiting for predictions; none received yet")), err
         assert len(out.splitlines()) == 60
         assert listening(worker) == {LOOPBACK}
-        asked = doors.run("client", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_TIMEOUT_SECONDS="60")
-        assert asked[0] == 0 and "made" in asked[1], asked
+        result = doors.run("client", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_TIMEOUT_SECONDS="60")
+        assert result[0] == 0 and "made" in result[1], result
         assert_no_secrets(page(doors.web_port))
         worker_ends(worker)
 
@@ -62,18 +62,18 @@ def worker_ends(worker: Command) -> None:
 
 
 def test_wrong_kafka_password_is_reported(doors: Doors) -> None:
-    said = doors.refusal("worker", "worker", KAFKA_PASSWORD="wr0ng")
-    assert re.search(r"user 'worker'.*; is it this username, this password", said)
+    message = doors.refusal("worker", "worker", KAFKA_PASSWORD="wr0ng")
+    assert re.search(r"user 'worker'.*; is it this username, this password", message)
 
 
 def test_broker_with_untrusted_certificate_is_rejected(doors: Doors) -> None:
-    said = doors.refusal("admin", "topics", "create", KAFKA_CA_FILE=str(doors.stranger))
-    assert "its certificate is not trusted: " in said
-    assert "is ca_file the authority that signed it?" in said
+    message = doors.refusal("admin", "topics", "create", KAFKA_CA_FILE=str(doors.stranger))
+    assert "its certificate is not trusted: " in message
+    assert "is ca_file the authority that signed it?" in message
 
 
 @pytest.mark.parametrize(
-    ("user", "arguments", "said"),
+    ("user", "arguments", "message"),
     [
         ("reader", ["topics", "create"], "user 'reader' may not make queuecast.events"),
         ("stranger", ["ingest", "made.swf"], "user 'stranger' may not see queuecast.events"),
@@ -85,8 +85,8 @@ def test_broker_with_untrusted_certificate_is_rejected(doors: Doors) -> None:
         ("admin", ["worker"], "user 'admin' may not read queuecast.events"),
     ],
 )
-def test_missing_kafka_permission_is_reported(doors: Doors, user: str, arguments: list[str], said: str) -> None:
-    assert said in doors.refusal(user, *arguments)
+def test_missing_kafka_permission_is_reported(doors: Doors, user: str, arguments: list[str], message: str) -> None:
+    assert message in doors.refusal(user, *arguments)
 
 
 def test_source_with_dedicated_topic_writes_only_its_site(doors: Doors) -> None:
@@ -154,21 +154,21 @@ def test_worker_that_loses_group_permission_ends_with_message(doors: Doors) -> N
         until(lambda: "Worker ready" in worker.err)
         with without_the_group(doors):
             assert worker.ended() == 1
-        said = "queuecast: kafka: this worker may no longer use the group queuecast.worker; "
-        assert worker.err.splitlines()[-1].startswith(said)
+        message = "queuecast: kafka: this worker may no longer use the group queuecast.worker; "
+        assert worker.err.splitlines()[-1].startswith(message)
         assert "Traceback" not in worker.err
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"REDIS_PASSWORD": "wr0ng"}, "refused; is it this username and this password?"),
         ({"REDIS_USERNAME": "nobody"}, "refused; is it this username and this password?"),
         ({"REDIS_CA_FILE": "other.pem"}, "its certificate is not trusted: "),
     ],
 )
-def test_redis_login_or_certificate_error_is_reported(doors: Doors, changes: dict[str, str], said: str) -> None:
-    assert re.search(rf"redis at 127.0.0.1:\d+: {re.escape(said)}", doors.refusal("worker", "worker", **changes))
+def test_redis_login_or_certificate_error_is_reported(doors: Doors, changes: dict[str, str], message: str) -> None:
+    assert re.search(rf"redis at 127.0.0.1:\d+: {re.escape(message)}", doors.refusal("worker", "worker", **changes))
 
 
 def test_doctor_on_secured_servers_lacks_only_redis_details(doors: Doors) -> None:

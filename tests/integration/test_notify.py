@@ -81,11 +81,11 @@ def test_notifications_after_kill_are_not_repeated(deploy: Deploy, tmp_path: Pat
         until(lambda: _quiet(here))
         again.process.terminate()
         assert again.process.wait(60) == 143
-    told = notices(here)
-    assert {one.site for one in told} == {"alder"} and all(one.undelivered is None for one in told)
-    assert len({one.id for one in told}) >= len(told) - 1  # the notification in flight at the kill
+    notified = notices(here)
+    assert {one.site for one in notified} == {"alder"} and all(one.undelivered is None for one in notified)
+    assert len({one.id for one in notified}) >= len(notified) - 1  # the notification in flight at the kill
     verified = {verify_notice(SECRET, headers, body).id for headers, body in receiver.requests}
-    assert {one.id for one in told} <= verified
+    assert {one.id for one in notified} <= verified
 
 
 def _quiet(here: Deployment) -> bool:

@@ -76,13 +76,13 @@ def test_log_lines_cannot_be_forged_by_events(deploy: Deploy, log_format: str) -
         assert not [line for line in lines if line.startswith(FORGED)]
         assert [line for line in lines if 'Restored site with 1 live jobs site="alder" partition=' in line]
         return
-    told = [json.loads(line) for line in lines]
-    goes_on = [one for one in told if one["message"] == "Restored site with 1 live jobs"]
-    assert {one["site"] for one in goes_on} == {"alder"}, "the others are in the dead letters"
-    assert {type(one["partition"]) for one in goes_on} == {type(one["offset"]) for one in goes_on} == {int}
-    assert {one["instance"] for one in told} == {here.worker.directory.name}
-    assert {one["logger"].split(".")[0] for one in told} >= {"streams", "faust", "mode", "aiokafka"}
-    assert all(one["time"].endswith("+00:00") and one["level"] == "info" for one in told if one["message"] == "ready")
+    logged = [json.loads(line) for line in lines]
+    restored = [one for one in logged if one["message"] == "Restored site with 1 live jobs"]
+    assert {one["site"] for one in restored} == {"alder"}, "the others are in the dead letters"
+    assert {type(one["partition"]) for one in restored} == {type(one["offset"]) for one in restored} == {int}
+    assert {one["instance"] for one in logged} == {here.worker.directory.name}
+    assert {one["logger"].split(".")[0] for one in logged} >= {"streams", "faust", "mode", "aiokafka"}
+    assert all(one["time"].endswith("+00:00") and one["level"] == "info" for one in logged if one["message"] == "ready")
 
 
 @pytest.mark.parametrize(("late_after_seconds", "marked"), [(1.0, True), (600.0, False)])
@@ -94,14 +94,14 @@ def test_predictions_from_a_backlog_are_marked_and_unchanged(
     time.sleep(1.0)  # so that all events are older than the shorter limit
     here.worker.start()
     here.await_outputs(count(here, events))
-    told = metrics(here.worker)
+    metric_values = metrics(here.worker)
     here.stop()
     assert here.records() == here.expected(events)
     found = here.messages[here.topics.predictions]
     marks = [dict(message.headers) for message in found]
     assert [set(mark) for mark in marks] == [{"late"} if marked else set()] * len(found)
     assert all(int(mark["late"]) >= 1 for mark in marks if mark)
-    assert told["queuecast_late_predictions_total"][()] == (len(found) if marked else 0)
+    assert metric_values["queuecast_late_predictions_total"][()] == (len(found) if marked else 0)
     assert not any(message.headers for message in here.messages[here.topics.outcomes])
 
 
@@ -147,14 +147,14 @@ def test_recreated_topic_is_read_from_its_beginning(deploy: Deploy, committed: s
     here.send(second)
     here.worker.start()
     here.await_outputs(count(here, events))
-    told = metrics(here.worker)
+    metric_values = metrics(here.worker)
     here.worker.kill()
     here.worker.start()  # already in the new epoch
     until(lambda: ready(here.worker))
     again = metrics(here.worker)
     here.stop()
     assert {where: list(dict.fromkeys(values)) for where, values in here.records().items()} == here.expected(events)
-    assert told["queuecast_topic_recreations_total"]
+    assert metric_values["queuecast_topic_recreations_total"]
     assert not again["queuecast_topic_recreations_total"]
     assert "the events topic was recreated or cut short" in here.log
 
@@ -167,10 +167,10 @@ def test_worker_log_during_kafka_outage_is_short(here: Deployment, stack: LocalS
     until(lambda: readiness(here.worker)[0] == 503)
     until(lambda: len(here.log.splitlines()) > before)
     time.sleep(10.0)  # enough for many lines if the worker logged each attempt
-    told = here.log.splitlines()[before:]
+    logged = here.log.splitlines()[before:]
     assert metrics(here.worker)["queuecast_broker_up"][()] == 0
-    assert 1 <= len(told) <= 10, told
-    assert "Traceback" not in "".join(told)
+    assert 1 <= len(logged) <= 10, logged
+    assert "Traceback" not in "".join(logged)
     stack.kafka.start()
     until(lambda: ready(here.worker))
     assert metrics(here.worker)["queuecast_broker_up"][()] == 1
@@ -205,13 +205,11 @@ def test_worker_started_before_its_servers_waits_for_them(here: Deployment, stac
         assert gives_up.ended() == 1
         assert gives_up.err.splitlines()[-1].startswith("queuecast: kafka: no broker answers at ")
     with worker() as waits:
-        said: list[str] = []
         for server, what in (
             (stack.kafka, "Waiting for server: kafka: "),
             (stack.redis, "Waiting for server: redis at "),
         ):
             until(lambda what=what: what in waits.err)  # type: ignore[misc]
-            said.append(what)
             server.start()
         until(lambda: "Worker ready" in waits.err)
         assert waits.ended(signal.SIGTERM) == 0

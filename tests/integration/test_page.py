@@ -14,8 +14,8 @@ pytestmark = pytest.mark.long
 
 WITHOUT_FIRST = """
     const get = window.fetch;
-    window.fetch = async (...asked) => {
-      const found = await (await get(...asked)).json();
+    window.fetch = async (...request) => {
+      const found = await (await get(...request)).json();
       found.estimates?.forEach((one) => { one.at += 600; });
       return Response.json(found);
     };
@@ -37,8 +37,8 @@ def test_page_ranking_equals_service_response(browser: Browser, served: Served) 
     browser.fill({"[name=cpus]": 16, "[name=walltime]": "4h"})
     browser.click("#ask-form button")
     browser.until(lambda: browser.all(ROWS))
-    said = served.get("rank", **JOB)
-    ranking = said["ranking"]
+    answer = served.get("rank", **JOB)
+    ranking = answer["ranking"]
     assert browser.texts(f"{ROWS} .title") == [site["site"] for site in ranking]
     assert {site["site"] for site in ranking} == {"alder", "birch", SLASHED}
     assert shown(browser, "Starts") == [site["predicted_wait_s"] for site in ranking]
@@ -46,8 +46,8 @@ def test_page_ranking_equals_service_response(browser: Browser, served: Served) 
     assert shown(browser, "Done") == [site["predicted_response_s"] for site in ranking]
     assert shown(browser, "95\u00a0% within") == [(site["bounds"] or {}).get("0.95") for site in ranking]
     assert browser.text("#said").startswith(ranking[0]["site"])
-    assert [out["site"] for out in said["left_out"]] == browser.texts(".left-out li b") == [HOSTILE]
-    assert said["left_out"][0]["reason"] in browser.text(".left-out li")
+    assert [out["site"] for out in answer["left_out"]] == browser.texts(".left-out li b") == [HOSTILE]
+    assert answer["left_out"][0]["reason"] in browser.text(".left-out li")
     sites_shown(browser)
     assert browser.complaints() == []
 
@@ -84,11 +84,11 @@ def test_page_sites_equal_service_response(browser: Browser, served: Served) -> 
     browser.run("document.querySelectorAll('details').forEach(details => details.open = true)")
     for number, site in enumerate(sites, 1):
         at = f".one:nth-child({number})"
-        told = served.get(f"sites/{quote(site['site'], safe='')}")
-        assert browser.texts(f"{at} .jobs tbody th") == [job["job"] for job in told["queued"]]
-        weeks = [week for week in reversed(told["weeks"]) if any(known["jobs"] for known in week["methods"])]
+        details = served.get(f"sites/{quote(site['site'], safe='')}")
+        assert browser.texts(f"{at} .jobs tbody th") == [job["job"] for job in details["queued"]]
+        weeks = [week for week in reversed(details["weeks"]) if any(known["jobs"] for known in week["methods"])]
         assert browser.numbers(f"{at} .weeks td:nth-child(2) data") == [week["methods"][0]["jobs"] for week in weeks]
-        for column, method in enumerate((told["method"], "zero", "median"), 3):
+        for column, method in enumerate((details["method"], "zero", "median"), 3):
             errors = [known["mean_error_s"] for week in weeks for known in week["methods"] if known["method"] == method]
             assert browser.numbers(f"{at} .weeks td:nth-child({column}) data") == errors
         outcomes = served.get(f"sites/{quote(site['site'], safe='')}/outcomes")["outcomes"]
@@ -170,8 +170,8 @@ def test_site_page_equals_service_response(browser: Browser, served: Served) -> 
 def test_job_page_lists_estimates_over_time(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'held'})}")
     browser.until(lambda: browser.all("#job-told table"))
-    told = served.get(f"sites/{quote(SLASHED, safe='')}/jobs/held")["estimates"]
-    assert len(browser.texts("#job-told tbody tr")) == len(told) + 1  # the present estimate is one more
+    estimates = served.get(f"sites/{quote(SLASHED, safe='')}/jobs/held")["estimates"]
+    assert len(browser.texts("#job-told tbody tr")) == len(estimates) + 1  # the present estimate is one more
     assert browser.texts("#job-told tbody th")[-1].startswith("At its submission, 1 Jan 1970")
     assert browser.all("#job-drawn canvas") and browser.complaints() == []
     browser.run(WITHOUT_FIRST)
@@ -234,13 +234,13 @@ def test_page_escapes_hostile_names(browser: Browser, served: Served) -> None:
 
 
 def test_page_form_sends_further_job_requirements(browser: Browser, served: Served) -> None:
-    asked = {"partition": "gpu", "tasks": "2", "exclusive": "true", "reservation": "none", "constraint": "ib|hdr"}
-    browser.open(f"{served.url}?{urlencode({**JOB, **asked})}")
+    options = {"partition": "gpu", "tasks": "2", "exclusive": "true", "reservation": "none", "constraint": "ib|hdr"}
+    browser.open(f"{served.url}?{urlencode({**JOB, **options})}")
     browser.until(lambda: browser.all("#ranking .understood"))
     assert browser.one("[name=exclusive]").is_selected() and browser.one("#more").get_attribute("open")
-    told = browser.text(".understood")
+    understood = browser.text(".understood")
     for words in ("2 tasks", "whole nodes", "partition gpu", "reservation none", "nodes with ib|hdr"):
-        assert words in told
+        assert words in understood
     browser.click("[name=exclusive]")
     browser.click("#ask-form button")
     browser.until(lambda: "exclusive" not in browser.address and "whole nodes" not in browser.text(".understood"))

@@ -121,8 +121,8 @@ def test_page_without_worker_answer_shows_grid_estimate(browser: Browser, served
         with killed(served.here):
             browser.click("#ask-form button")
             browser.until(lambda: browser.all(ROWS))
-            said = browser.text("#ranking")
-            assert said.count("Grid estimate") == 1 and "sites: Grid estimate: no worker answered" in said
+            ranking = browser.text("#ranking")
+            assert ranking.count("Grid estimate") == 1 and "sites: Grid estimate: no worker answered" in ranking
             browser.run("document.dispatchEvent(new Event('visibilitychange'))")
             browser.until(lambda: "No worker answers for alder." in browser.text(".one:nth-child(2) .body"))
             assert len(browser.all(".one .facts")) == 4  # earlier facts stay visible
@@ -148,8 +148,8 @@ def test_page_formats_durations_as_python_code(browser: Browser, served: Served)
 
 def test_page_sentence_times_use_browser_time_zone(browser: Browser, served: Served) -> None:
     script = "return import(new URL('static/text.js', location)).then(m => m.sentence(arguments[0]))"
-    told = "stale: its last event came at 2026-01-25 13:30:29 UTC; it is stale after 10m"
+    reason = "stale: its last event came at 2026-01-25 13:30:29 UTC; it is stale after 10m"
     with browser.in_zone("Europe/Paris"):
         browser.open(served.url)
-        shown = browser.run(script, told)
+        shown = browser.run(script, reason)
     assert re.fullmatch(r"Stale: its last event came at 25 Jan.*, 14:30 CET; it is stale after 10m\.", shown)

@@ -181,12 +181,12 @@ def moving(nodes: list[Redis], slot: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "address"),
     [
         ("redis+sentinel://ada:secret@a:1,b/main/2", "a:1,b:26379 (sentinel main)"),
         ("rediss+cluster://:secret@[::1]:7000", "::1:7000 (cluster)"),
         ("redis://:secret@a:1/0", "a:1"),
     ],
 )
-def test_redis_address_has_no_password(url: str, told: str) -> None:
-    assert address_of(RedisSettings(url=url)) == told
+def test_redis_address_has_no_password(url: str, address: str) -> None:
+    assert address_of(RedisSettings(url=url)) == address

@@ -19,7 +19,7 @@ from streams.errors import UserError
 from streams.operate import repartition as repartitioning
 from streams.settings import Settings, TopicSettings
 from streams.worker.startup import check_partitions
-from tests.integration.test_ask import asked
+from tests.integration.test_ask import query
 from tests.integration.test_doctor import looked
 from tests.support.deployment import Deploy, Deployment, interleaved, parts, simulated, unique, until
 from tests.support.fake_client import FRESH_ESTIMATES
@@ -70,10 +70,10 @@ def count(here: Deployment, events: list[AnyEvent]) -> int:
 def nothing_is_lost_or_doubled(there: Deployment, events: list[AnyEvent]) -> None:
     """Check that distinct outputs and stored entries equal a replay."""
     there.read_all()
-    said, expected = there.records(), there.expected(events)
-    assert said.keys() == expected.keys()
+    records, expected = there.records(), there.expected(events)
+    assert records.keys() == expected.keys()
     for where, values in expected.items():
-        assert sorted(unique(said[where])) == sorted(values), where
+        assert sorted(unique(records[where])) == sorted(values), where
     for site in SITES:
         assert there.stored(site) == there.expected_in_redis(events, site)
 
@@ -85,10 +85,10 @@ def test_added_partitions_stop_workers_with_instructions(
     here.worker.start()
     here.await_outputs(count(here, events[:100]))
     assert main(["topics", "create", "--partitions", str(AFTER), "--json"]) == 0
-    said = capsys.readouterr()
-    assert f"existing topics keep their {BEFORE} partitions" in said.err
-    told = {line["topic"]: (line["partitions"], line["created"]) for line in json.loads(said.out)}
-    assert told[here.topics.events] == (BEFORE, False)
+    printed = capsys.readouterr()
+    assert f"existing topics keep their {BEFORE} partitions" in printed.err
+    topics = {line["topic"]: (line["partitions"], line["created"]) for line in json.loads(printed.out)}
+    assert topics[here.topics.events] == (BEFORE, False)
     assert main(["topics", "repartition", "--partitions", str(AFTER)]) == 1
     assert "1 workers are running" in capsys.readouterr().err
     add_partitions(here, *partitions_of(here.settings))
@@ -132,9 +132,9 @@ def test_repartition_moves_sites_with_full_state(
 
     capsys.readouterr()
     assert main(["topics", "repartition"]) == 0
-    told = capsys.readouterr().err
-    assert [f"{site}: partition {old} -> {new}" in told for site, (old, new) in MOVED.items()] == [True] * len(MOVED)
-    assert len(MOVED) >= 3 and told.count("->") == len(MOVED)
+    output = capsys.readouterr().err
+    assert [f"{site}: partition {old} -> {new}" in output for site, (old, new) in MOVED.items()] == [True] * len(MOVED)
+    assert len(MOVED) >= 3 and output.count("->") == len(MOVED)
     assert set(partitions_of(here.settings).values()) == {AFTER} == {check_partitions(here.settings)}
     settings = msgspec.structs.replace(here.settings, topics=TopicSettings(partitions=AFTER))
     with closing(Deployment(settings, tmp_path / "there")) as there:
@@ -142,7 +142,7 @@ def test_repartition_moves_sites_with_full_state(
         there.send(last)
         elsewhere = sum(event.site in MOVED for event in unread) + sum(event.site in OWN for event in later)
         there.await_outputs(count(there, events) + elsewhere)
-        until(lambda: sites_asked(settings) == sorted(SITES))
+        until(lambda: answering_sites(settings) == sorted(SITES))
         there.stop()
         nothing_is_lost_or_doubled(there, events)
         refused = there.dead_letters()
@@ -153,14 +153,14 @@ def test_repartition_moves_sites_with_full_state(
     assert looked(capsys)["partitions"]["state"] == "ok"
 
 
-def sites_asked(settings: Settings) -> list[str]:
+def answering_sites(settings: Settings) -> list[str]:
     """Return the sites with estimates for a client and with answers of workers."""
 
     async def ask(client: Any) -> list[str]:
         answers = [await client.ask(SiteQuestion(id=new_id(), site=site)) for site in client.cache.sites]
         return [answer.site for answer in answers if isinstance(answer, SiteAnswer)]
 
-    found: list[str] = asked(settings, ask)
+    found: list[str] = query(settings, ask)
     return found
 
 

@@ -27,11 +27,11 @@ def count(here: Deployment, events: list[AnyEvent]) -> int:
 
 def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent]) -> int:
     """Check that distinct outputs and stored entries equal a replay; return the number of repeats."""
-    said = here.records()
-    assert {where: unique(values) for where, values in said.items()} == here.expected(events)
+    records = here.records()
+    assert {where: unique(values) for where, values in records.items()} == here.expected(events)
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
-    return sum(len(values) - len(set(values)) for values in said.values())
+    return sum(len(values) - len(set(values)) for values in records.values())
 
 
 def stopped_in_time(here: Deployment) -> bool:
@@ -119,10 +119,11 @@ def test_empty_redis_resets_histories_and_degrades_predictions(deploy: Deploy) -
     here.send(second)
     here.await_outputs(sum(not isinstance(record, Anomaly) for record in records))
     here.stop()
-    said = [msgspec.json.decode(value, type=Prediction) for value in here.records()[here.topics.predictions, "alder"]]
-    assert said == expected
-    assert {one.degraded for one in said[:predicted]} == {None}
-    assert {one.degraded for one in said[predicted:]} == {"history lost: learning restarted"}
+    values = here.records()[here.topics.predictions, "alder"]
+    predictions = [msgspec.json.decode(value, type=Prediction) for value in values]
+    assert predictions == expected
+    assert {one.degraded for one in predictions[:predicted]} == {None}
+    assert {one.degraded for one in predictions[predicted:]} == {"history lost: learning restarted"}
     assert "Redis lost all entries" in here.log
 
 

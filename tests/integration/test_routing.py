@@ -36,7 +36,7 @@ class ThroughKafka:
         self._client = client
         self._loop = loop
         self._cpus: dict[str, int] = {}
-        self.asked = 0
+        self.questions = 0
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
         """Send the events."""
@@ -51,7 +51,7 @@ class ThroughKafka:
         self.observe([Capacity(site=site, time=job.submit, cpus=self._cpus[site]) for site in sites])
         self._here.producer.flush()
         waits = asyncio.run_coroutine_threadsafe(self._ask_all(job, sites), self._loop).result(timeout=300)
-        self.asked += len(sites)
+        self.questions += len(sites)
         return min(sites, key=dict(zip(sites, waits, strict=True)).__getitem__)
 
     async def _ask_all(self, job: Job, sites: Sequence[str]) -> list[float]:
@@ -60,14 +60,14 @@ class ThroughKafka:
     async def _ask(self, job: Job, site: str) -> float:
         while True:
             request = {name: getattr(job, name) for name in REQUEST}
-            told = await self._client.ask(WaitQuestion(id=new_id(), site=site, **request))
-            if isinstance(told, WaitAnswer) and told.made_at >= job.submit:
-                return float("inf") if told.cautious_wait_s is msgspec.UNSET else told.cautious_wait_s
+            answer = await self._client.ask(WaitQuestion(id=new_id(), site=site, **request))
+            if isinstance(answer, WaitAnswer) and answer.made_at >= job.submit:
+                return float("inf") if answer.cautious_wait_s is msgspec.UNSET else answer.cautious_wait_s
             await asyncio.sleep(0.002)
 
 
 @contextmanager
-def asking(here: Deployment) -> Iterator[ThroughKafka]:
+def querying(here: Deployment) -> Iterator[ThroughKafka]:
     """A client in a separate event loop."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -101,11 +101,11 @@ def test_routing_through_kafka_equals_routing_in_process(deploy: Deploy) -> None
     here.worker.start()
     until(lambda: ready(here.worker))
     load = Load.of(SITES, 11, DAYS, SHARE)
-    with asking(here) as router:
+    with querying(here) as router:
         through = route(SITES, load, router)
     within, blind = route(SITES, load, ByWhatIf(settings)), route(SITES, load, ShortestQueue())
     assert places(through) == places(within) != places(blind)
     assert len({site for _, site in places(through)}) == len(SITES)
-    assert router.asked >= 2 * len(load.routed) > 100
+    assert router.questions >= 2 * len(load.routed) > 100
     here.stop()
     assert not here.dead_letters()

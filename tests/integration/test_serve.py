@@ -66,16 +66,16 @@ def serve(here: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def sites(serve: ServeProcess) -> list[dict[str, Any]]:
-    status, said = get(serve, "/v1/sites")
-    return list(said["sites"]) if status == 200 else []
+    status, body = get(serve, "/v1/sites")
+    return list(body["sites"]) if status == 200 else []
 
 
 def test_service_responses_equal_worker_answers(here: Deployment, serve: ServeProcess) -> None:
     engine = engine_after(two_sites(), "alder", here.settings.engine)
-    status, said = get(serve, f"/v1/sites/alder/wait?{JOB}&user=u1")
-    question = WaitQuestion(id=said["id"], site="alder", cpus=8, walltime=3600.0, user="u1")
+    status, body = get(serve, f"/v1/sites/alder/wait?{JOB}&user=u1")
+    question = WaitQuestion(id=body["id"], site="alder", cpus=8, walltime=3600.0, user="u1")
     answer = msgspec.json.decode(msgspec.json.encode(answer_of_worker(question, engine)))
-    assert (status, said) == (200, answer)
+    assert (status, body) == (200, answer)
     _, ranking = get(serve, f"/v1/rank?{JOB}&site=alder&site=birch&site=elm")
     assert {one["site"]: one["source"] for one in ranking["ranking"]} == dict.fromkeys(SITES, "what-if")
     assert [out["site"] for out in ranking["left_out"]] == ["elm"]
@@ -94,9 +94,9 @@ def test_service_requires_token_for_data(serve: ServeProcess) -> None:
 
 def test_query_command_uses_service_by_url(serve: ServeProcess, tmp_path: Path) -> None:
     url = f"http://{serve.address}"
-    with Command(tmp_path, "ask", *JOB_OPTIONS, "--url", url, "--token", TOKEN) as told:
-        assert told.ended() == 0
-    assert all(site in told.out for site in SITES)
+    with Command(tmp_path, "ask", *JOB_OPTIONS, "--url", url, "--token", TOKEN) as result:
+        assert result.ended() == 0
+    assert all(site in result.out for site in SITES)
     with Command(tmp_path, "ask", *JOB_OPTIONS, "--url", url) as refused:
         assert refused.ended() == 1
     assert "the token is missing or wrong" in refused.err
@@ -181,10 +181,10 @@ def test_service_stops_cleanly_and_logs_json(here: Deployment, tmp_path: Path) -
             == f"queuecast: web port {port} of 127.0.0.1: Address already in use; choose another with --web-port\n"
         )
         assert first.ended(signal.SIGTERM) == 0
-    told = [json.loads(line) for line in first.err.splitlines()]
-    assert told[0]["level"] == "info", told
+    logged = [json.loads(line) for line in first.err.splitlines()]
+    assert logged[0]["level"] == "info", logged
     assert TOKEN not in first.err
-    assert {line["instance"] for line in told} == {f"serve-{port}"}
+    assert {line["instance"] for line in logged} == {f"serve-{port}"}
 
 
 @pytest.mark.parametrize("token", [None, "", "change-me"])

@@ -84,8 +84,8 @@ def test_site_commands_show_and_repair_site(
         {"queued_jobs": 2, "running_jobs": 1, "free_cpus": 426},
     )
     assert main(["site", "alder", "show"]) == 0
-    said = capsys.readouterr().out
-    assert "rebuild by" in said and f"the forests start from {shipped().jobs} jobs of other sites" in said
+    output = capsys.readouterr().out
+    assert "rebuild by" in output and f"the forests start from {shipped().jobs} jobs of other sites" in output
 
 
 def test_new_site_begins_with_prior_of_the_deployment(
@@ -115,8 +115,8 @@ def test_new_site_begins_with_prior_of_the_deployment(
     until(lambda: histories().get("alder", 0) >= 120 and histories().get("birch", 0) > 0)
     out = tmp_path / "grid.prior"
     assert main(["prior", "--send", "--out", str(out)]) == 0
-    said = capsys.readouterr().err
-    assert re.search(r"trained on 1\d\d jobs of alder; version \d+\nsent to birch\n$", said)
+    output = capsys.readouterr().err
+    assert re.search(r"trained on 1\d\d jobs of alder; version \d+\nsent to birch\n$", output)
     begins = f"the forests start from {Prior.decode(out.read_bytes()).jobs} jobs of other sites"
     with Client(here.settings, patience_s=0) as grid:
         until(lambda: [one.done for one in grid.site("birch").operations] == [begins])

@@ -84,21 +84,21 @@ def test_slurm_source_events_agree_with_accounting(slurm: RealSlurm, deploy: Dep
         until(lambda: sum(event.kind in ends for event in events(here)) >= attempts)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             shown = answer.read().decode()
-    told = log.read_text()
-    assert "Traceback" not in told, told
-    assert ", 0 skipped" in told, told
-    said = events(here)
-    check_times(rows, said)
-    check_kinds(jobs, said)
+    log_text = log.read_text()
+    assert "Traceback" not in log_text, log_text
+    assert ", 0 skipped" in log_text, log_text
+    emitted = events(here)
+    check_times(rows, emitted)
+    check_kinds(jobs, emitted)
     assert 'queuecast_source_calls_total{call="squeue",site="alder",source="slurm"}' in shown
     check_predictions(here, rows)
 
 
-def check_times(rows: list[JobRow], said: list[Any]) -> None:
+def check_times(rows: list[JobRow], emitted: list[Any]) -> None:
     """Check that the events of all attempts have exactly the times of the accounting."""
-    submits = {(event.job, event.attempt): event.time for event in said if event.kind == "submit"}
-    starts = {(event.job, event.attempt): event.time for event in said if event.kind == "start"}
-    ends = {(event.job, event.attempt): event.time for event in said if event.kind in ("end", "requeue", "cancel")}
+    submits = {(event.job, event.attempt): event.time for event in emitted if event.kind == "submit"}
+    starts = {(event.job, event.attempt): event.time for event in emitted if event.kind == "start"}
+    ends = {(event.job, event.attempt): event.time for event in emitted if event.kind in ("end", "requeue", "cancel")}
     attempts: dict[str, int] = {}
     for row in sorted(rows, key=lambda row: row.submit):
         number = attempts.get(row.job, 0)
@@ -109,15 +109,15 @@ def check_times(rows: list[JobRow], said: list[Any]) -> None:
         assert ends[row.job, number] == row.end, row
     assert len(starts) == sum(row.start is not None for row in rows)
     assert len(ends) == len(rows)
-    decided = [event for event in said if event.kind in ("submit", "start", "end", "requeue", "cancel")]
+    decided = [event for event in emitted if event.kind in ("submit", "start", "end", "requeue", "cancel")]
     assert len(decided) == len({(event.kind, event.job, event.attempt) for event in decided})
 
 
-def check_kinds(jobs: dict[str, str], said: list[Any]) -> None:
+def check_kinds(jobs: dict[str, str], emitted: list[Any]) -> None:
     """Check the event kinds of each job."""
 
     def kinds(job: str) -> list[str]:
-        return [event.kind for event in said if getattr(event, "job", None) == job]
+        return [event.kind for event in emitted if getattr(event, "job", None) == job]
 
     assert [kind for kind in kinds(jobs["gpus"]) if kind != "expected_start"] == [
         "submit",
@@ -130,15 +130,15 @@ def check_kinds(jobs: dict[str, str], said: list[Any]) -> None:
     assert kinds(jobs["cancelled"])[-1] == "cancel"
     assert kinds(jobs["again"]).count("start") == 2
     assert "requeue" in kinds(jobs["again"])
-    (row,) = [event for event in said if event.kind == "submit" and event.job == jobs["array"]]
+    (row,) = [event for event in emitted if event.kind == "submit" and event.job == jobs["array"]]
     assert row.array_size == 3
-    assert {e.job for e in said if e.kind == "start" and e.array == jobs["array"]} == {
+    assert {e.job for e in emitted if e.kind == "start" and e.array == jobs["array"]} == {
         f"{jobs['array']}_{task}" for task in (1, 2, 3)
     }
-    gpus = next(event for event in said if event.kind == "submit" and event.job == jobs["gpus"])
+    gpus = next(event for event in emitted if event.kind == "submit" and event.job == jobs["gpus"])
     assert (gpus.gpus, gpus.queue) == (2, "gpu")
-    assert any(event.kind == "expected_start" and event.by == "slurm" for event in said)
-    machines = [event for event in said if event.kind == "capacity"]
+    assert any(event.kind == "expected_start" and event.by == "slurm" for event in emitted)
+    machines = [event for event in emitted if event.kind == "capacity"]
     assert {pool.name for pool in machines[0].pools} == {"batch", "gpu", "batch+gpu"}
     assert machines[0].pools[0].gpus == {"a100": 2}
     assert (machines[0].cpus, machines[0].nodes) == (12, 3)
@@ -180,28 +180,29 @@ def test_resized_slurm_job_is_one_attempt_and_limits_are_read(
         monkeypatch.setenv(name, slurm.environment[name])
     address = f"{slurm.rest()}+slurmdb" if way == "rest" else way
     source = SlurmSource(address, "alder", lambda part: pytest.fail(str(part)), "1s", "2s", "1s")
-    steps, said = source.events(), list[Any]()
+    steps, emitted = source.events(), list[Any]()
 
-    def told(kind: str, job: str = "") -> bool:
+    def has_event(kind: str, job: str = "") -> bool:
         event, _ = next(steps)
-        said.extend([] if event is None else [event])
-        return any(one.kind == kind and getattr(one, "job", "") == job for one in said)
+        emitted.extend([] if event is None else [event])
+        return any(one.kind == kind and getattr(one, "job", "") == job for one in emitted)
 
-    slurm.until(lambda: told("capacity"))
+    slurm.until(lambda: has_event("capacity"))
     job = slurm.submit("--nodes=2", "--ntasks=2", "--time=5", sleep=200)
-    slurm.until(lambda: told("start", job))
+    slurm.until(lambda: has_event("start", job))
     slurm.run("scontrol", "update", f"JobId={job}", "NumNodes=1")
-    slurm.until(lambda: told("alter", job))
+    slurm.until(lambda: has_event("alter", job))
     slurm.run("scancel", job)
-    slurm.until(lambda: told("end", job))
+    slurm.until(lambda: has_event("end", job))
     slurm.until(lambda: len([row for row in accounted(slurm) if row.job == job and row.end]) == 1)
     accounting = source.calls["sacct" if way != "rest" else "slurmdb jobs"]
     looked = accounting.count
-    slurm.until(lambda: told("never") or accounting.count >= looked + 2)  # it read both rows and emits no further event
-    kinds = [one.kind for one in said if getattr(one, "job", "") == job and one.kind != "expected_start"]
+    # After reading both rows, it emits no further event.
+    slurm.until(lambda: has_event("never") or accounting.count >= looked + 2)
+    kinds = [one.kind for one in emitted if getattr(one, "job", "") == job and one.kind != "expected_start"]
     assert kinds == ["submit", "start", "alter", "end"]
-    assert [one.cpus for one in said if one.kind == "alter" and one.job == job] == [1]
-    machine = next(one for one in said if one.kind == "capacity")
+    assert [one.cpus for one in emitted if one.kind == "alter" and one.job == job] == [1]
+    machine = next(one for one in emitted if one.kind == "capacity")
     assert Limit(per="all", qos="normal", cpus=64, jobs=90) in machine.limits
     assert Limit(per="user", qos="normal", cpus=60, jobs=80) in machine.limits
 

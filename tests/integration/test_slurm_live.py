@@ -47,7 +47,7 @@ class Followed:
         """Return how often a command of this name was called."""
         return self._source.calls[call].count if call in self._source.calls else 0
 
-    def asked(self, job: str) -> JobAnswer:
+    def job_answer(self, job: str) -> JobAnswer:
         """Return the answer about a job now."""
         found = answer(JobQuestion(id="1", site=SITE, job=job), self.engine, max(time.time(), self.engine.time))
         assert isinstance(found, JobAnswer) and found.live is not None
@@ -55,7 +55,7 @@ class Followed:
 
     def start_of(self, job: str) -> float:
         """Return when a job is expected to start, Unix seconds."""
-        expected = self.asked(job).expected_start
+        expected = self.job_answer(job).expected_start
         assert expected is not None
         return expected
 
@@ -104,7 +104,7 @@ def test_answer_follows_cancels_reservations_and_drains(slurm: RealSlurm) -> Non
     for node in ("n1", "n2"):
         slurm.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
     followed.poll()
-    drained = followed.asked(small)
+    drained = followed.job_answer(small)
     assert drained.live is not None
     assert drained.expected_start is None or isinstance(drained.live.blocked_by, str)
     for node in ("n1", "n2"):

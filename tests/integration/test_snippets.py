@@ -91,10 +91,10 @@ def run_line(shell: Shell, line: str) -> None:
         if " watch " in line:
             assert "  job " in first_line(started), shell.errors
             return
-        said, _ = started.communicate(timeout=PATIENCE_S)
-        if started.returncode == 0 and not ("curl" in line and "status_code" in json.loads(said)):
+        output, _ = started.communicate(timeout=PATIENCE_S)
+        if started.returncode == 0 and not ("curl" in line and "status_code" in json.loads(output)):
             return
-        assert time.monotonic() < deadline, f"{line}: {said}{shell.errors}"
+        assert time.monotonic() < deadline, f"{line}: {output}{shell.errors}"
         time.sleep(1)
 
 
@@ -102,8 +102,8 @@ def run_program(shell: Shell, text: str) -> None:
     """Run a program until it ends, or until its first output if it never ends."""
     started = shell.run(sys.executable, "-c", text)
     if "for message in consumer" in text and "consumer_timeout_ms" not in text:
-        said = first_line(started)
-        assert " starts " in said or " no estimate: " in said, shell.errors
+        line = first_line(started)
+        assert " starts " in line or " no estimate: " in line, shell.errors
     else:
         assert started.wait(PATIENCE_S) == 0, shell.errors
 

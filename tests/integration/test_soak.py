@@ -78,7 +78,7 @@ def test_soak_with_redis_losing_last_second_loses_no_event(deploy: Deploy, redis
         await_read(here, sent)
         sizes.append((process.memory_info().rss / 1e6, here.redis.info("memory")["used_memory"] / 1e6))
     took = time.monotonic() - begun
-    told = metrics(here.worker)
+    metric_values = metrics(here.worker)
     here.worker.kill()  # the restarted worker finds all entries counted by its states
     here.worker.start()
     until(lambda: len(metrics(here.worker)["queuecast_events_total"]) == len(SITES))
@@ -89,8 +89,8 @@ def test_soak_with_redis_losing_last_second_loses_no_event(deploy: Deploy, redis
     assert twice.jobs > 0 and lost > 0
     assert "Traceback" not in here.log
     assert "cannot be rebuilt" not in here.log and "degraded" not in here.log
-    assert said(here) == expected.records
-    scored = told["queuecast_wait_error_seconds_count"]
+    assert read_hashes(here) == expected.records
+    scored = metric_values["queuecast_wait_error_seconds_count"]
     assert sum(jobs for labels, jobs in scored.items() if "zero" in labels) == expected.scored
     assert is_flat([worker for worker, _ in sizes]) and is_flat([store for _, store in sizes])
 
@@ -107,7 +107,7 @@ def is_flat(sizes: list[float]) -> bool:
     return all((1 - FLAT) * level <= size <= (1 + FLAT) * level for size in full)
 
 
-def said(here: Deployment) -> set[int]:
+def read_hashes(here: Deployment) -> set[int]:
     """Return the hashes of predictions and outcomes, read in batches, as there may be a million."""
     topics = (here.topics.predictions, here.topics.outcomes)
     places = [TopicPartition(topic, part) for topic in topics for part in range(PARTITIONS)]

@@ -222,20 +222,20 @@ def test_store_separates_sites_with_special_names(store: Store) -> None:
 
 
 def test_unusable_redis_error_hides_the_password(require_stack: None, tmp_path: Path) -> None:
-    def said(url: str) -> str:
+    def error_of(url: str) -> str:
         with pytest.raises(UserError) as error:
             asyncio.run(check_redis(RedisSettings(url=url)))
         return str(error.value)
 
     port = free_port()
-    assert said(f"redis://:hunter2@127.0.0.1:{port}/0").startswith(f"redis at 127.0.0.1:{port}: ")
+    assert error_of(f"redis://:hunter2@127.0.0.1:{port}/0").startswith(f"redis at 127.0.0.1:{port}: ")
     with Redis(tmp_path, password="open sesame") as server:
         asyncio.run(check_redis(RedisSettings(url=server.url)))
         for url in (f"redis://127.0.0.1:{server.port}/0", f"redis://:hunter2@127.0.0.1:{server.port}/0"):
-            told = said(url)
-            assert told.startswith(f"redis at 127.0.0.1:{server.port}: ")
-            assert "hunter2" not in told
-            assert "sesame" not in told
+            message = error_of(url)
+            assert message.startswith(f"redis at 127.0.0.1:{server.port}: ")
+            assert "hunter2" not in message
+            assert "sesame" not in message
 
 
 def test_store_deletes_category_without_runs(store: Store) -> None:

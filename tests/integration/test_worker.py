@@ -54,8 +54,8 @@ def test_stream_of_all_methods_equals_replay_after_crash(deploy: Deploy) -> None
     here = deploy(history=60, publish_shadows=True, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
     events = interleaved(simulated("alder", 120, 1), simulated("birch", 120, 2))
     expected = here.expected(events)
-    said = {json.loads(line)["method"] for line in expected[here.topics.predictions, "alder"]}
-    assert said == {*METHODS, *RUN_METHODS} - {DEFAULT_RUN}  # all predictions have its run times
+    methods = {json.loads(line)["method"] for line in expected[here.topics.predictions, "alder"]}
+    assert methods == {*METHODS, *RUN_METHODS} - {DEFAULT_RUN}  # all predictions have its run times
     here.worker.start()
     first, second = parts(events, 2)
     here.send(first)
@@ -97,7 +97,7 @@ def test_worker_with_faulty_stream_equals_replay(deploy: Deploy) -> None:
     here.worker.start()
     here.send_raw(messages)
     here.await_outputs(sum(map(len, here.expected(alder).values())) + len(refused) + len(bad))
-    told = metrics(here.worker)
+    metric_values = metrics(here.worker)
     here.stop()
 
     assert here.records() == here.expected(alder)
@@ -108,9 +108,9 @@ def test_worker_with_faulty_stream_equals_replay(deploy: Deploy) -> None:
     assert {letter.value_bytes for letter in letters if letter.reason not in refused} == {
         len(value or b"") for _, value, _ in bad
     }
-    assert told["queuecast_messages_read_total"][()] == len(alder) + len(bad)
-    assert told["queuecast_events_total"]["alder",] == len(alder)
-    assert sum(told["queuecast_events_rejected_total"].values()) == len(letters)
+    assert metric_values["queuecast_messages_read_total"][()] == len(alder) + len(bad)
+    assert metric_values["queuecast_events_total"]["alder",] == len(alder)
+    assert sum(metric_values["queuecast_events_rejected_total"].values()) == len(letters)
     assert here.stored("alder") == here.expected_in_redis(alder, "alder")
 
 
@@ -129,7 +129,7 @@ def disturbed(events: list[AnyEvent]) -> list[AnyEvent]:
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({"QUEUECAST_KAFKA_BOOTSTRAP": "127.0.0.1:{free}"}, "kafka: no broker answers at 127.0.0.1:{free}"),
         ({"QUEUECAST_REDIS_URL": "redis://127.0.0.1:{free}/0"}, "redis at 127.0.0.1:{free}: "),
@@ -138,7 +138,7 @@ def disturbed(events: list[AnyEvent]) -> list[AnyEvent]:
     ],
 )
 def test_worker_start_error_is_printed_in_one_line(
-    deploy: Deploy, tmp_path: Path, environment: dict[str, str], said: str
+    deploy: Deploy, tmp_path: Path, environment: dict[str, str], message: str
 ) -> None:
     settings = deploy().settings
     with socket.create_server(("127.0.0.1", 0)) as busy:
@@ -153,5 +153,5 @@ def test_worker_start_error_is_printed_in_one_line(
         with Command(tmp_path, "worker", **usual | given) as worker:
             assert worker.ended() == 1
     assert worker.out == ""
-    assert worker.err.startswith(f"queuecast: {said.format(**ports)}")
+    assert worker.err.startswith(f"queuecast: {message.format(**ports)}")
     assert worker.err.count("\n") == 1
