@@ -47,8 +47,8 @@ def grid(site: str, found: list[Prediction | Outcome]) -> Engine:
     trace = read_swf(trace_path(SITES[site]))
     engine = Engine(site, EngineSettings())
     for event in takewhile(lambda event: event.time <= trace.begin + HOURS * 3600, events_of(trace, site)):
-        said = engine.apply(event)
-        found += [one for one in said if isinstance(one, Prediction | Outcome) and one.method == engine.settings.method]
+        records = [one for one in engine.apply(event) if isinstance(one, Prediction | Outcome)]
+        found += [record for record in records if record.method == engine.settings.method]
     return engine
 
 

@@ -19,8 +19,8 @@ def test_requirements_are_pinned_within_their_range(extra: str) -> None:
     for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE):
         pinned.setdefault(name, set()).add(version)
     extras = PROJECT["optional-dependencies"]
-    asked = [*PROJECT["dependencies"], *(text for one in EXTRAS[extra] for text in extras[one])]
-    for requirement in map(Requirement, asked):
+    requirements = [*PROJECT["dependencies"], *(text for one in EXTRAS[extra] for text in extras[one])]
+    for requirement in map(Requirement, requirements):
         if requirement.name != PROJECT["name"]:
             name = re.sub(r"[-_.]+", "-", requirement.name).lower()
             assert pinned.get(name), f"{requirement}: run `make lock`"

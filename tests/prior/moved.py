@@ -34,13 +34,13 @@ def moved(old: list[AnyEvent], new: list[AnyEvent]) -> list[AnyEvent]:
     return found
 
 
-def errors_of(old: list[AnyEvent], new: list[AnyEvent], anew: bool) -> dict[str, np.ndarray]:
+def errors_of(old: list[AnyEvent], new: list[AnyEvent], is_reset: bool) -> dict[str, np.ndarray]:
     """Absolute errors by method at the new machine's jobs, (jobs,) in hours, in their order; nan: it did not start."""
     engine = Engine(old[0].site, EngineSettings(publish_shadows=True))
     for event in old:
         engine.apply(as_historical(event))
         engine.take_changes()
-    engine = [*restarted(engine)][-1] if anew else engine
+    engine = [*restarted(engine)][-1] if is_reset else engine
     places = {event.key: place for place, event in enumerate(e for e in new if isinstance(e, Submit))}
     found = {name: np.full(len(places), np.nan) for name in RULES}
     for event in new:
@@ -61,12 +61,12 @@ def main() -> None:
     options = parser.parse_args()
     old = list(first_events(options.old, options.jobs))
     new = moved(old, list(first_events(options.new, int(FOLLOWED * options.jobs))))
-    kept, anew = (errors_of(old, new, begins) for begins in (False, True))
+    kept, reset = (errors_of(old, new, is_reset) for is_reset in (False, True))
     print("| jobs | zero | all kept | begun anew |\n|" + "---|" * 4)
     for first, last in STRETCHES:
         place = slice(first - 1, min(last, options.jobs))
         if first <= options.jobs:
-            row = [kept["zero"], kept["blend"], anew["blend"]]
+            row = [kept["zero"], kept["blend"], reset["blend"]]
             print(f"| {first}-{place.stop} | " + " | ".join(f"{np.nanmean(one[place]):.2f}" for one in row) + " |")
 
 

@@ -28,11 +28,11 @@ def test_replay_with_prior_uses_jobs_of_other_sites(
     setting: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("QUEUECAST_ENGINE_PRIOR", setting)
-    told = tmp_path / "told.ndjson"
-    command = ["replay", str(made_trace(tmp_path / "one.swf", jobs=20)), "--method", "boosted", "--out", str(told)]
+    output = tmp_path / "output.ndjson"
+    command = ["replay", str(made_trace(tmp_path / "one.swf", jobs=20)), "--method", "boosted", "--out", str(output)]
     assert main([*command, "--prior", str(FILE)]) == (0 if setting == "grid" else 1)
-    assert told.exists() == (setting == "grid")
-    assert not told.exists() or "jobs of other sites" in told.read_text()
+    assert output.exists() == (setting == "grid")
+    assert not output.exists() or "jobs of other sites" in output.read_text()
     assert main([*command, "--prior", str(tmp_path / "one.swf")]) == 1
     assert refused in capsys.readouterr().err
 
@@ -85,8 +85,8 @@ def test_first_week_begins_with_live_jobs_or_all_history(tmp_path: Path) -> None
     over = {event.job for event in before if isinstance(event, End | Cancel)}
     assert live and not over & {event.job for event in live if isinstance(event, JobEvent)}
     (line,) = week_one.lines_of(tmp_path / "one.swf", 200)
-    zero, without, told, jobs = (float(part.replace(",", "")) for part in line.split("|")[3:7])
-    assert min(zero, without, told) > 0.0 and without != told and jobs > 10
+    zero, without, fed, jobs = (float(part.replace(",", "")) for part in line.split("|")[3:7])
+    assert min(zero, without, fed) > 0.0 and without != fed and jobs > 10
 
 
 def test_moved_site_appends_jobs_of_the_new_machine(tmp_path: Path) -> None:
@@ -96,11 +96,11 @@ def test_moved_site_appends_jobs_of_the_new_machine(tmp_path: Path) -> None:
     assert {event.site for event in later} == {"old"} and later[0].time > max(event.time for event in old)
     assert [one.time - later[0].time for one in later] == [one.time - new[0].time for one in new]
     assert not {event.job for event in later if isinstance(event, JobEvent)} & {"1", "2", "3"}
-    kept, anew = (moved.errors_of(old, later, begins) for begins in (False, True))
+    kept, reset = (moved.errors_of(old, later, is_reset) for is_reset in (False, True))
     assert {len(errors) for errors in kept.values()} == {sum(isinstance(event, Submit) for event in new)}
     assert np.isfinite(kept["blend"]).any()
-    np.testing.assert_array_equal(kept["zero"][:1], anew["zero"][:1])
-    assert not np.array_equal(kept["blend"], anew["blend"], equal_nan=True)
+    np.testing.assert_array_equal(kept["zero"][:1], reset["zero"][:1])
+    assert not np.array_equal(kept["blend"], reset["blend"], equal_nan=True)
 
 
 def test_made_months_are_deterministic_with_optional_fields() -> None:
@@ -108,8 +108,8 @@ def test_made_months_are_deterministic_with_optional_fields() -> None:
     assert list(months.events_of(0)) == made[0] != made[1]
     submits = [[event for event in month if isinstance(event, Submit)] for month in made]
     assert [len(month) for month in submits] == [months.JOBS] * 6
-    told = [{event.walltime is not None for event in month} for month in submits]
-    assert {True} in told and {False} in told, "some months tell all walltimes, and some none"
+    walltimes = [{event.walltime is not None for event in month} for month in submits]
+    assert {True} in walltimes and {False} in walltimes, "some months have all walltimes, and some none"
 
 
 def test_month_training_set_has_limited_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,8 @@ def lines_of(log: Path, cut: int) -> Iterator[str]:
     """The table's row of one log."""
     before, week = parted(log, cut)
     new, _ = errors_of(live_at_the_end(before), week)
-    told, taken_s = errors_of(as_history(before), week)
-    row = [f"{error:.2f}" for error in (new["zero"], new["blend"], told["blend"])]
+    fed, taken_s = errors_of(as_history(before), week)
+    row = [f"{error:.2f}" for error in (new["zero"], new["blend"], fed["blend"])]
     yield f"| {log.name.split('-')[0]} | {cut} | {' | '.join(row)} | {cut / taken_s:,.0f} |"
 
 

@@ -100,8 +100,8 @@ def _options(command: Any) -> str:
 
 def _option_text(param: Any) -> str:
     text, default = _text(param.help), param.default
-    told = default in (None, False, ()) or callable(default) or "Default:" in text
-    return text if told else f"{text} Default: {default}."
+    is_complete = default in (None, False, ()) or callable(default) or "Default:" in text
+    return text if is_complete else f"{text} Default: {default}."
 
 
 # Settings.
@@ -238,9 +238,9 @@ def _signature(name: str, found: Any) -> str:
     """Return the signature without `self`; an exception has none."""
     if inspect.isclass(found) and issubclass(found, BaseException):
         return ""
-    said = inspect.signature(found)
-    said = said.replace(parameters=[one for one in said.parameters.values() if one.name != "self"])
-    text = re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z])", "", str(said))
+    signature = inspect.signature(found)
+    signature = signature.replace(parameters=[one for one in signature.parameters.values() if one.name != "self"])
+    text = re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z])", "", str(signature))
     text = re.sub(r"\*<class '(\w+)'>", r"Unpack[\1]", text).replace("'", "")
     if len(name) + len(text) > WIDTH:
         inside, _, result = text[1:].rpartition(")")
