@@ -1,1 +1,1 @@
-"""A grid of simulated sites, and rules that choose a site for each job: what routing by predictions gains."""
+"""Routing of jobs in a grid of simulated sites, to measure the gain of predictions."""

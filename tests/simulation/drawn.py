@@ -1,7 +1,7 @@
-"""Schedulers that nobody named: one class whose parts are drawn at random, so that no method can have been made for it.
+"""Schedulers with random rules, so that no method is designed for them.
 
-What is drawn: the order of the queue, what users, groups and queues may hold, how it is backfilled and by which run
-times, what is kept for short jobs, and what is otherwise at night or at the weekend. Nothing is suspended.
+Random are the order of the queue, the limits of users, groups and queues, the kind of backfill and its run times, the
+share for short jobs, and the other rules at night or at the weekend. No job is suspended.
 """
 
 from collections import Counter
@@ -24,21 +24,21 @@ HOUR = 3600
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drawn scheduler goes by. The priority of a queued job is the sum of these, in points:
+    """Rules of a random scheduler. The priority of a pending job is a sum, in points:
 
-    `age` for each day in the queue, up to `age_days`; `turns` less, times the share of the machine that its user holds;
-    `fair` times 2^(−used/`share`), with what its user has used lately as of `Priorities`, and `group_fair` with its
-    group's; `size` times the share of the machine and `length` times the days that it asks for; up to `lottery`, drawn
-    once a job; and those of its queue in `tiers`. With `other` from 20:00 to 8:00, or on Saturdays and Sundays
-    (`when`), size counts so instead, and there is no limit but the machine.
+    `age` for each day in the queue, up to `age_days`; minus `turns` times the user's present share of the machine;
+    `fair` times 2^(−used/`share`) with the recent use of the user, as in `Priorities`, and `group_fair` with that of
+    the group; `size` times the requested share of the machine, and `length` times the requested days; a random number
+    per job up to `lottery`; and the points of its queue in `tiers`. At night (20:00 to 8:00) or at the weekend
+    (`when`), `other` replaces `size`, and no limits apply.
 
-    A user may run `user_jobs`, and hold the share `user_cpus` of the machine, a group `group_cpus`, a queue its own in
-    `queue_cpus`. Of the machine the share `short_part` is kept for jobs of at most `short_s`. Whoever holds nothing may
-    start one job, however large.
+    A user may run `user_jobs` jobs. `user_cpus` and `group_cpus` limit the share of the machine of a user and a group;
+    `queue_cpus` has limits by queue. The share `short_part` of the machine is for jobs of at most `short_s`. A user,
+    group or queue without running jobs may always start one job.
 
-    `backfill`: behind the first job that does not fit nothing starts ("none"), or what does not delay it ("easy"), or
-    what delays no job before it ("conservative"). It looks at the first `depth` that may start, whenever a job comes or
-    ends, or every `every_s` seconds alone (0: at once). Run times are planned by `plans`.
+    Behind the first job that does not fit, `backfill` starts no job ("none"), jobs that do not delay it ("easy"), or
+    jobs that delay no earlier job ("conservative"). The scheduler considers the first `depth` eligible jobs when a job
+    arrives or ends, or every `every_s` seconds (0: immediately). It plans with the run times `plans`.
     """
 
     age: float = 1.0
@@ -67,11 +67,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TURNS = Rules(age=0.5, turns=10.0, user_jobs=6, short_part=0.2)
-"""Users take turns, by who holds least, with age; six running jobs a user; a fifth is kept for short jobs."""
+"""Order by the user's present share and age; six running jobs per user; a fifth of the machine for short jobs."""
 
 
 def draw(seed: int) -> Rules:
-    """Rules drawn at random, the same for the same seed: one order or two, up to two limits, and the rest."""
+    """Return random rules, determined by the seed: one or two terms of the order, up to two limits, and the rest."""
     by = Random(seed)
     rules: dict[str, object] = {"age": by.choice((0.3, 1.0, 3.0)), "age_days": by.choice((1.0, 7.0, 30.0))}
     orders = {
@@ -105,11 +105,12 @@ def draw(seed: int) -> Rules:
 
 
 class Drawn(Conservative):
-    """A scheduler by drawn rules. O(queue · log queue) each time that it looks at the queue, with conservative
-    backfilling O(queue²).
+    """A scheduler with random rules.
+
+    A visit of the queue takes O(queue · log queue), or O(queue²) with conservative backfill.
 
     Parameters:
-        rules: what it goes by; others are as of `Scheduler`.
+        rules: its rules; other parameters are those of `Scheduler`.
     """
 
     def __init__(self, site: str, cpus: int, start_time: int, rules: Rules, estimates: Estimates | None = None) -> None:
@@ -118,20 +119,20 @@ class Drawn(Conservative):
         super().__init__(site, cpus, start_time, estimates)
         self.rules = rules
         self._used: dict[str, Holding] = {}  # by user or group
-        self._held: Counter[str] = Counter()  # CPUs that running jobs of each kind of limit hold
+        self._held: Counter[str] = Counter()  # CPUs of running jobs by kind of limit
         self._has: Counter[str] = Counter()
-        self._news = False  # whether a job came or ended since it last looked at the queue
+        self._news = False  # True if a job arrived or ended since the last visit of the queue
         self._tiers, self._queue_cpus = dict(rules.tiers), dict(rules.queue_cpus)
 
     @property
     def otherwise(self) -> bool:
-        """Whether it is night, or the weekend, with rules of its own."""
+        """True at night or at the weekend if other rules apply then."""
         if self.rules.when == "weekends":
             return (self.now // DAY + 3) % 7 >= 5
         return self.rules.when == "nights" and not 8 <= self.now % DAY // HOUR < 20
 
     def priority(self, job: SimulatedJob) -> float:
-        """The points of a queued job now."""
+        """Return the present points of a pending job."""
         rules = self.rules
         points = rules.age * min((self.now - job.submit) / DAY, rules.age_days)
         points -= rules.turns * self._held[f"user {job.user}"] / self.cpus
@@ -149,7 +150,7 @@ class Drawn(Conservative):
         return holding.used * kept + holding.cpus / self.cpus * (1.0 - kept)
 
     def _forbidden(self, job: SimulatedJob) -> bool:
-        """Whether a limit keeps this job from starting now."""
+        """Return True if a limit blocks this job now."""
         rules = self.rules
         if self.otherwise:
             return False
@@ -176,7 +177,7 @@ class Drawn(Conservative):
         self._fill(jobs)
 
     def _fill(self, jobs: list[SimulatedJob]) -> None:
-        """Start jobs in this order; behind the first that does not fit only those that do not delay it."""
+        """Start jobs in this order; after the first that does not fit, only those that do not delay it."""
         until, spare = inf, 0
         for job in jobs:
             if self._forbidden(job):
@@ -217,7 +218,7 @@ class Drawn(Conservative):
         self._hold(running.job, -1)
 
     def _hold(self, job: SimulatedJob, sign: int) -> None:
-        """Its user, its group and others take the job's CPUs, or give them back (-1)."""
+        """Add (1) or subtract (-1) the job's CPUs for its user, its group and its queue."""
         for name in (f"user {job.user}", f"group {job.group}"):
             held = self._used.get(name, Holding())
             self._used[name] = Holding(held.cpus + sign * job.cpus, self._used_by(name), self.now)

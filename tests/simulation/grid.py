@@ -1,9 +1,8 @@
-"""A grid: sites with jobs of their own, and a stream of jobs that a router sends to one of them, job by job.
+"""A grid: sites with local jobs, and a stream of jobs that a router sends to the sites.
 
-The sites differ in size, in how busy their own users keep them, and in the policy of their schedulers; all are equally
-fast. Each site's own jobs are one workload (`generate`), the routed jobs another, made for a machine of `MEDIUM`
-CPUs, with users of their own. Routed jobs run under the same rules as all others at a site. Nobody withdraws a
-job, so however it is routed the very same jobs are run.
+The sites differ in size, load of local jobs, and policy; all are equally fast. The local jobs of each site are a
+workload (`generate`); the routed jobs are another one, generated for a machine of `MEDIUM` CPUs, with separate users.
+The rules of a site apply to routed and local jobs alike. Users cancel no jobs, so each routing runs the same jobs.
 """
 
 import heapq
@@ -24,17 +23,17 @@ from tests.simulation.routing import Everywhere, Router
 from tests.simulation.schedulers import Policy, scheduler_of
 
 MONDAY = 1_699_833_600
-"""Unix time at which it begins: a Monday, 0:00 UTC."""
+"""Begin of the simulation (Unix seconds): a Monday, 0:00 UTC."""
 
 MEDIUM = 256
-"""CPUs of the machine that the routed jobs are made for, or of the largest site where that has fewer."""
+"""Maximum CPUs of the machine for which the routed jobs are generated; a smaller largest site lowers it."""
 
 SOME_JOBS = 1000
-"""Jobs of a workload at first; twice as many, and so on, where these end too early."""
+"""Initial number of jobs of a workload; doubled until they cover the days."""
 
 
 class GridSite(NamedTuple):
-    """A site of the grid; `load` is what its own jobs offer, as a share of what its CPUs could do."""
+    """A site of the grid; `load` is the offered load of its local jobs, as a share of its CPUs."""
 
     name: str
     cpus: int
@@ -42,7 +41,7 @@ class GridSite(NamedTuple):
     policy: Policy | Rules
 
     def scheduler(self) -> Scheduler:
-        """The site's scheduler, idle."""
+        """Return an idle scheduler of the site."""
         if isinstance(self.policy, Rules):
             return Drawn(self.name, self.cpus, MONDAY, self.policy)
         return scheduler_of(self.policy, self.name, self.cpus, MONDAY)
@@ -79,15 +78,15 @@ OTHER_SITES = (
 
 
 def same_policy(rules: Rules) -> tuple[GridSite, ...]:
-    """Three sites of one policy; less busy where nothing is backfilled, for else their queues would not end."""
+    """Return three sites of one policy; without backfill, the load is lower, so that their queues end."""
     busy = 0.6 if rules.backfill == "none" else 1.0
     return tuple(site._replace(policy=rules, load=busy * site.load) for site in THREE_SITES)
 
 
 class Load(NamedTuple):
-    """The jobs of a grid, each in the order of submission: the sites' own by the site's name, and those to route.
+    """The jobs of a grid in the order of submission: local jobs by site, and jobs to route.
 
-    No two jobs have the same name.
+    Names of jobs are unique.
     """
 
     own: dict[str, list[SimulatedJob]]
@@ -95,7 +94,7 @@ class Load(NamedTuple):
 
     @classmethod
     def of(cls, sites: Sequence[GridSite], seed: int, days: float, share: float) -> "Load":
-        """Jobs of this many days; the routed ones add `share` of what all CPUs of the grid could do."""
+        """Return the jobs of these days; the routed jobs add the load `share` of all CPUs of the grid."""
         own = {
             site.name: _named(site.name, _during(seed + 1000 * place, site.cpus, site.load, days))
             for place, site in enumerate(sites, 1)
@@ -106,13 +105,13 @@ class Load(NamedTuple):
 
     @property
     def jobs(self) -> Iterator[SimulatedJob]:
-        """All jobs."""
+        """Yield all jobs."""
         for jobs in (*self.own.values(), self.routed):
             yield from jobs
 
 
 def _during(seed: int, cpus: int, load: float, days: float) -> list[SimulatedJob]:
-    """The jobs of the first `days` of a workload."""
+    """Return the jobs of the first `days` of a workload."""
     end, count = MONDAY + days * DAY, SOME_JOBS
     while (jobs := generate(seed, count, cpus, load, start_time=MONDAY, impatient=0.0))[-1].submit < end:
         count *= 2
@@ -120,12 +119,12 @@ def _during(seed: int, cpus: int, load: float, days: float) -> list[SimulatedJob
 
 
 def _named(owner: str, jobs: Iterable[SimulatedJob]) -> list[SimulatedJob]:
-    """The jobs, with names and users that only they have."""
+    """Return the jobs with unique names and users."""
     return [msgspec.structs.replace(job, job=f"{owner}-{job.job}", user=f"{owner}-{job.user}") for job in jobs]
 
 
 class Placed(NamedTuple):
-    """A job, the site that it ran at, and how long it waited there, in seconds."""
+    """A job, its site, and its wait there (s)."""
 
     job: SimulatedJob
     site: str
@@ -133,7 +132,7 @@ class Placed(NamedTuple):
 
 
 class JobMeans(NamedTuple):
-    """Means over jobs: seconds, and the bounded slowdown as in `Performance`."""
+    """Means over jobs: times (s), and the bounded slowdown as in `Performance`."""
 
     jobs: int
     response_s: float
@@ -142,7 +141,7 @@ class JobMeans(NamedTuple):
 
     @classmethod
     def of(cls, placed: Iterable[Placed]) -> "JobMeans":
-        """The means of one job or more."""
+        """Return the means of at least one job."""
         waits = [(one.wait_s, one.job.seconds) for one in placed]
         count = len(waits)
         return cls(
@@ -154,23 +153,23 @@ class JobMeans(NamedTuple):
 
 
 class RoutingResult(NamedTuple):
-    """Where and when all jobs started: those that were routed, and the sites' own."""
+    """Sites and waits of all jobs, routed and local."""
 
     routed: list[Placed]
     own: list[Placed]
 
     def means(self, after_days: float = 0.0) -> tuple[JobMeans, JobMeans]:
-        """The means of the routed jobs and of the sites' own, without those that came in the first days."""
+        """Return the means of routed and of local jobs, without the jobs of the first days."""
         begin = MONDAY + after_days * DAY
         routed, own = ([one for one in jobs if one.job.submit >= begin] for jobs in self)
         return JobMeans.of(routed), JobMeans.of(own)
 
 
 def route(sites: Sequence[GridSite], load: Load, router: Router) -> RoutingResult:
-    """Run the grid until its last job has started, with each routed job at the site that the router chose for it.
+    """Run the grid until its last job has started.
 
-    A routed job may go to any site that is large enough. The router has been shown everything that happened at the
-    sites up to that second, site by site in order; it is not shown how long a job will run.
+    The router chooses among the sites that are large enough for a job. It has received all events of the sites up to
+    that second, in order by site. It does not get the run time of a job.
     """
     running = _Grid(sites, router)
     own = [[(job, name) for job in jobs] for name, jobs in load.own.items()]
@@ -185,7 +184,7 @@ def route(sites: Sequence[GridSite], load: Load, router: Router) -> RoutingResul
 
 
 class _Grid:
-    """The sites' schedulers, all of whose events the router is shown."""
+    """The schedulers of the sites; the router gets all their events."""
 
     def __init__(self, sites: Sequence[GridSite], router: Router) -> None:
         self._schedulers = {site.name: site.scheduler() for site in sites}
@@ -193,12 +192,12 @@ class _Grid:
             router.watch(self._schedulers)
         self._router = router
         self._starts: dict[str, Start] = {}
-        self._copies: dict[str, tuple[SimulatedJob, Sequence[str]]] = {}  # of queued jobs, where they queue
+        self._copies: dict[str, tuple[SimulatedJob, Sequence[str]]] = {}  # of pending jobs, with their sites
         for scheduler in self._schedulers.values():
             router.observe([scheduler.capacity()])
 
     def choose(self, job: SimulatedJob) -> Sequence[str]:
-        """The sites that the router wants this job to queue at, now that it comes."""
+        """Return the sites that the router chooses for a submitted job."""
         self.advance(job.submit)
         large_enough = [name for name, scheduler in self._schedulers.items() if scheduler.cpus >= job.cpus]
         if isinstance(self._router, Everywhere):
@@ -206,7 +205,7 @@ class _Grid:
         return [self._router.choose(Job.of(job.submission("")), large_enough)]
 
     def submit(self, job: SimulatedJob, sites: Sequence[str]) -> None:
-        """Have a job queue at all of these sites, until it starts at one of them."""
+        """Submit a job to all of these sites, until it starts at one of them."""
         self.advance(job.submit)
         self._copies[job.job] = job, sites
         for site in sites:
@@ -214,12 +213,12 @@ class _Grid:
                 self._see(self._schedulers[site].submit(job))
 
     def placed(self, job: SimulatedJob) -> Placed:
-        """Where and when a job started, once it has."""
+        """Return the site and the wait of a started job."""
         start = self._starts[job.job]
         return Placed(job, start.site, start.time - job.submit)
 
     def advance(self, until: int | None) -> None:
-        """Move the clock of all sites, event by event; None: until nothing is left to happen."""
+        """Move the clock of all sites, event by event; None: until no event is left."""
         while due := [(time, one) for one in self._schedulers.values() if (time := one._next_time()) is not None]:
             time, scheduler = min(due, key=lambda one: one[0])
             if until is not None and time > until:
@@ -227,7 +226,7 @@ class _Grid:
             self._see(scheduler.advance(time))
 
     def _see(self, events: Sequence[AnyEvent]) -> None:
-        """Show the router what happened at one site; what started there leaves the queues of the others."""
+        """Pass the events of a site to the router; cancel the copies of started jobs at the other sites."""
         if not events:
             return
         self._router.observe(events)

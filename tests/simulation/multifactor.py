@@ -1,4 +1,4 @@
-"""The multifactor scheduler with more that schedulers go by: queues with tiers and limits, help for small jobs."""
+"""A multifactor scheduler with tiers and limits of queues, and a bonus for small jobs."""
 
 from collections import Counter
 from math import inf
@@ -8,15 +8,15 @@ from models.method_registry import run_method_named
 from models.simulation import Estimates, PredictedRunTimes, SimulatedJob, multifactor
 
 LEARNT_BY = "last-two"
-"""The method whose run times are planned with, where it is not the walltimes."""
+"""Run-time method of plans that do not use the walltimes."""
 
 
 class Priorities(multifactor.Priorities, frozen=True, kw_only=True):
-    """More points: `small` for a job that asks for at most `small_cpus` of the machine and is planned to run for at
-    most `small_s`, and those of its queue in `tiers`.
+    """Further terms of the priority, and limits of queues.
 
-    No queue may hold more than its own in `limits`, but one job of it may always run. Run times are planned by `plans`:
-    the walltimes, or what the user's last jobs ran.
+    A job gets `small` points if it requests at most the share `small_cpus` of the machine and its planned run time is
+    at most `small_s`; `tiers` has points by queue. `limits` has limits by queue, but one job of a queue may always run.
+    Planned run times, `plans`, are the walltimes or those of the user's last jobs.
     """
 
     small: float = 0.0
@@ -28,7 +28,7 @@ class Priorities(multifactor.Priorities, frozen=True, kw_only=True):
 
 
 class Multifactor(multifactor.Multifactor):
-    """The scheduler that goes by these."""
+    """The scheduler with these priorities."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Multifactor(multifactor.Multifactor):
             estimates = PredictedRunTimes(run_method_named(LEARNT_BY))
         super().__init__(site, cpus, start_time, estimates, enforced, priorities=priorities)
         self.more = priorities
-        self._in_queue = Counter[str | None]()  # CPUs that running jobs of a queue hold
+        self._in_queue = Counter[str | None]()  # CPUs of running jobs by queue
         self._tiers = dict(priorities.tiers)
         self._limits = {queue: share * cpus for queue, share in priorities.limits}
 

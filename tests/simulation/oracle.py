@@ -1,4 +1,4 @@
-"""A router that has the sites' own schedulers: what knowing their policies is worth."""
+"""A router with copies of the schedulers, to measure the value of exact policies."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,17 +12,16 @@ from tests.simulation.schedulers import fork, start_of
 
 
 class Oracle:
-    """To the site where the job starts first, by copies of the sites' schedulers that run until it does.
+    """Choose the site with the earliest start, found by running copies of the schedulers.
 
-    It knows everything but the future: each scheduler's state (queue, running jobs, fairshare, reservations), its
-    policy with all parameters, and the jobs there. Of the jobs that come later, at a site or in the grid, it knows
-    nothing, and none comes in its copies. So it is not the best that there could be: it is greedy, and what comes later
-    may overtake the job.
+    A copy has the full state of a scheduler (queue, running jobs, fairshare, reservations) and its policy with all
+    parameters. It gets no later jobs. So the oracle is not an optimum: it is greedy, and later jobs may overtake the
+    job.
 
     Parameters:
-        jobs: all of the grid, since a router is not shown how long a job will run.
-        told: whether the copies' jobs run as long as they truly will. Else they run as long as queuecast predicts from
-            those that have ended at the site: the oracle then knows the policies alone.
+        jobs: all jobs of the grid, as a router does not get their run times.
+        knows_run_times: True to use the true run times in the copies. Else, queuecast predicts them from the ended jobs
+            of the site, and only the policies are exact.
     """
 
     def __init__(self, jobs: Iterable[SimulatedJob], knows_run_times: bool = True) -> None:
@@ -33,13 +32,13 @@ class Oracle:
         self._began: dict[str, float] = {}
 
     def watch(self, schedulers: Mapping[str, Scheduler]) -> None:
-        """Be given the sites' schedulers, by name; they are only read."""
+        """Set the schedulers by site; they are only read."""
         self._schedulers = schedulers
         if not self._knows_run_times:
             self._lasts = {name: PredictedRunTimes(run_method_named(DEFAULT_RUN)) for name in schedulers}
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Learn how long jobs ran, where that is to be predicted."""
+        """Learn the run times of ended jobs if they are to be predicted."""
         if self._knows_run_times:
             return
         for event in events:
@@ -50,7 +49,7 @@ class Oracle:
                 self._lasts[event.site].learn(self._jobs[event.job], run_s)
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """The one where it starts first."""
+        """Return the site with the earliest start."""
         chosen, first = sites[0], NEVER
         for site in sites:
             start = self.start_of(job.id, site, first)
@@ -59,7 +58,7 @@ class Oracle:
         return chosen
 
     def start_of(self, job: str, site: str, before: int = NEVER) -> int | None:
-        """When a job that is submitted to a site now starts; None where that is not `before` then."""
+        """Return the start of a job submitted to a site now, or None if it is not before `before`."""
         copied = fork(self._schedulers[site], self._lasts.get(site))
         copied.submit(self._jobs[job])
         return start_of(copied, job, before)

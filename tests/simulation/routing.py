@@ -1,6 +1,6 @@
-"""Rules that choose the site of a grid for a job: blind ones, as meta-schedulers have, and those by the expected wait.
+"""Routers, which choose the site of a job: blind rules of meta-schedulers, and rules by expected wait.
 
-All sites are equally fast, so the response time is shortest where the wait is; of equal sites the first is chosen.
+All sites are equally fast, so the shortest wait gives the shortest response time. Of equal sites, the first is chosen.
 """
 
 from collections import defaultdict, deque
@@ -23,49 +23,49 @@ from models.site.shapes import MOST_QUEUES, WALLTIMES, covering, grid, sizes
 from models.site.state import SITE, SiteState
 
 WHAT_IF_SETTINGS = EngineSettings(method="zero", shadows=(), bounds="", what_if_method=DEFAULT)
-"""Of engines that only answer what-if questions, and learn their sites' policies: submitted jobs are not predicted."""
+"""Settings of engines that answer what-if questions and learn policies, but do not predict submitted jobs."""
 
 REFRESH_S = 30.0
-"""Seconds between two makings of a site's grid estimates, at least."""
+"""Minimum interval of a site's grid estimates (s)."""
 
 
 class Router(Protocol):
-    """Chooses sites for jobs, from what it has seen happen at them."""
+    """Choose sites for jobs by the events of the sites."""
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Events of one site, in order; the first of each site tells its capacity."""
+        """Process events of one site, in order; the first event of a site is its capacity."""
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """The site for a job that comes at its `submit`: one of these, which are large enough."""
+        """Return the site for a job at its submission; all of `sites` are large enough."""
 
 
 class AtRandom:
-    """To a random site, with probability in proportion to its CPUs, so that small ones are not flooded."""
+    """Choose a random site, with a probability proportional to its CPUs."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = Random(seed)
         self._cpus: dict[str, int] = {}
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Take in how large a site is."""
+        """Store the size of a site."""
         for event in events:
             if isinstance(event, Capacity):
                 self._cpus[event.site] = event.cpus
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """A random site."""
+        """Return a random site."""
         return self._random.choices(sites, [self._cpus[site] for site in sites])[0]
 
 
 class Watching:
-    """Knows who queues and who runs at each site."""
+    """Track pending and running jobs of each site."""
 
     def __init__(self) -> None:
         self.cpus: dict[str, int] = {}
         self._states: defaultdict[str, SiteState] = defaultdict(SiteState)
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Follow the jobs."""
+        """Update the jobs."""
         for event in events:
             state = self._states[event.site]
             if isinstance(event, Capacity):
@@ -78,46 +78,46 @@ class Watching:
                 state.leave(state.jobs[event.key])
 
     def queued(self, site: str) -> int:
-        """How many jobs queue."""
+        """Return the number of pending jobs."""
         return self._states[site].totals(SITE, Phase.QUEUED).count
 
     def free(self, site: str) -> int:
-        """How many CPUs are free."""
+        """Return the number of free CPUs."""
         return self.cpus[site] - self._states[site].totals(SITE, Phase.RUNNING).cpus
 
 
 class ShortestQueue(Watching):
-    """To the site with the fewest queued jobs."""
+    """Choose the site with the fewest pending jobs."""
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """The one with the fewest."""
+        """Return the site with the fewest pending jobs."""
         return min(sites, key=self.queued)
 
 
 class MostFree(Watching):
-    """To the site with the most free CPUs."""
+    """Choose the site with the most free CPUs."""
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """The one with the most."""
+        """Return the site with the most free CPUs."""
         return max(sites, key=self.free)
 
 
 class Everywhere:
-    """To all sites at once: where the job starts first it runs, and it leaves the queues of the others that second."""
+    """Submit a job to all sites; when it starts at one of them, its other copies are cancelled in the same second."""
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Nothing is to be known."""
+        """Ignore the events."""
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """The first, which says nothing: a grid has the job queue at each of them."""
+        """Return the first site; the grid ignores it and submits the job to all."""
         return sites[0]
 
 
 class ByWhatIf:
-    """To the site whose engine predicts the least wait for this job, compared as in a ranking (`cautious_wait_s`).
+    """Choose the site with the shortest predicted wait, compared as in a ranking (`cautious_wait_s`).
 
     Parameters:
-        settings: the engines', which say by which method they answer.
+        settings: of the engines, with the method for what-if questions.
     """
 
     def __init__(self, settings: EngineSettings = WHAT_IF_SETTINGS) -> None:
@@ -125,21 +125,21 @@ class ByWhatIf:
         self.engines: dict[str, Engine] = {}
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Show a site's engine what happened there."""
+        """Pass the events to the engine of the site."""
         for event in events:
             self._engine(event.site).apply(event)
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """The one with the least wait, the less sure ones being taken for longer."""
+        """Return the site with the shortest cautious wait."""
         return min(sites, key=lambda site: _compared_s(self.prediction(job, site)))
 
     def wait_s(self, job: Job, site: str) -> float:
-        """The wait that a site predicts, in seconds; infinity where it predicts none."""
+        """Return the predicted wait at a site (s), or infinity without a prediction."""
         prediction = self.prediction(job, site)
         return inf if prediction is None or prediction.predicted_wait_s is None else prediction.predicted_wait_s
 
     def prediction(self, job: Job, site: str) -> WhatIfPrediction | None:
-        """What its engine predicts, where it does."""
+        """Return the prediction of the site's engine, or None."""
         (prediction,) = consider(self._engine(site), [job])
         return prediction
 
@@ -150,10 +150,10 @@ class ByWhatIf:
 
 
 class Nameless(ByWhatIf):
-    """By what-if for the same job without its user, group, account and executable."""
+    """Route by what-if for the same job without its user, group, account and executable."""
 
     def prediction(self, job: Job, site: str) -> WhatIfPrediction | None:
-        """The prediction for such a job that nobody named."""
+        """Return the prediction for the anonymous job."""
         anonymous = Job(job.id, job.attempt, job.submit, queue=job.queue, cpus=job.cpus, nodes=job.nodes)
         anonymous.walltime, anonymous.memory = job.walltime, job.memory
         return super().prediction(anonymous, site)
@@ -164,10 +164,10 @@ def _compared_s(prediction: WhatIfPrediction | None) -> float:
 
 
 class ByEstimates(ByWhatIf):
-    """To the site with the least grid estimate for the smallest shape of its queue that the job fits into.
+    """Choose the site by the grid estimates of the smallest shape that covers the job.
 
-    A site's estimates are made after an event there, but at most every `REFRESH_S`. They include the events up to that
-    second, and are used from the next one on. So an engine is given the events only when estimates are made.
+    A site's estimates are computed after an event there, but at most every `REFRESH_S`. They include the events up to
+    that second, and are used from the next one on. So an engine gets the events only when estimates are computed.
     """
 
     def __init__(self, settings: EngineSettings = WHAT_IF_SETTINGS) -> None:
@@ -176,12 +176,12 @@ class ByEstimates(ByWhatIf):
         self._unseen: defaultdict[str, deque[AnyEvent]] = defaultdict(deque)
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Keep what happened for when the site's estimates are due."""
+        """Store the events until the site's estimates are due."""
         for event in events:
             self._unseen[event.site].append(event)
 
     def prediction(self, job: Job, site: str) -> WhatIfPrediction | None:
-        """The estimate for the job's shape."""
+        """Return the estimate for the job's shape."""
         self._refresh(site, job.submit)
         engine = self._engine(site)
         shapes = grid(sizes(engine.context.cpus), WALLTIMES, engine.open_queues(MOST_QUEUES))
@@ -189,7 +189,7 @@ class ByEstimates(ByWhatIf):
         return None if shape is None else super().prediction(shape.job(self._made[site]), site)
 
     def _refresh(self, site: str, now: float) -> None:
-        """Make the estimates that were due before now."""
+        """Compute the estimates that were due before now."""
         engine, unseen = self._engine(site), self._unseen[site]
         while unseen and (due := max(unseen[0].time, self._made[site] + REFRESH_S)) < now:
             self._made[site] = due
@@ -198,10 +198,10 @@ class ByEstimates(ByWhatIf):
 
 
 class Clairvoyant(ByWhatIf):
-    """By what-if with true run times: only the jobs that are still to come are unknown.
+    """Route by what-if with true run times; only later jobs are missing.
 
     Parameters:
-        run_s: how long each job will run, seconds by its name.
+        run_s: run time of each job (s), by name.
     """
 
     def __init__(self, run_s: Mapping[str, float], settings: EngineSettings = WHAT_IF_SETTINGS) -> None:
@@ -216,7 +216,7 @@ class Clairvoyant(ByWhatIf):
 
 
 class _TrueRunTimes(RunMethod):
-    """Predicts the true run time of each job."""
+    """Predict the true run time of each job."""
 
     name = "known"
 
@@ -224,5 +224,5 @@ class _TrueRunTimes(RunMethod):
         self._run_s = run_s
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The true run time."""
+        """Return the true run time."""
         return RunEstimate(self._run_s[job.id], "known")

@@ -1,4 +1,4 @@
-"""Simulated schedulers in tests: copies that run ahead, further policies, and changes of policy."""
+"""Simulated schedulers of tests: forks, further policies, and changes of policy."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,12 +21,12 @@ TIERS = Priorities(
     cap=0.6,
     limits=(("long", 0.6),),
 )
-"""Queues of different priority, short jobs first, and limits on what the long ones hold together."""
+"""Queues of different priority, short jobs first, with limits on long queues."""
 
 SMALL_FIRST = Priorities(
     age=2.0, fairshare=1.0, half_life_s=3 * DAY, share=0.1, size=-1.0, small=1.5, cap=0.5, plans="predicted"
 )
-"""Small and short jobs go first, large ones last; planned with what the user's last jobs ran."""
+"""Small and short jobs first, large ones last; planned with the run times of the user's last jobs."""
 
 SCHEDULERS: dict[str, Callable[..., Scheduler]] = {
     **POLICIES,
@@ -36,11 +36,11 @@ SCHEDULERS: dict[str, Callable[..., Scheduler]] = {
 }
 
 Policy = str | Priorities
-"""One of `SCHEDULERS`, or what a multifactor scheduler goes by."""
+"""One of `SCHEDULERS`, or the priorities of a multifactor scheduler."""
 
 
 def scheduler_of(policy: Policy, site: str, cpus: int, start_time: int = 0) -> Scheduler:
-    """An idle scheduler that plans with the walltimes, unless its policy says otherwise."""
+    """Return an idle scheduler; it plans with the walltimes unless its policy differs."""
     if isinstance(policy, Priorities):
         return Multifactor(site, cpus, start_time, priorities=policy)
     return SCHEDULERS[policy](site, cpus, start_time)
@@ -53,8 +53,10 @@ def run_changing(
     policy: Policy = "easy",
     changes: Iterable[tuple[int, Policy]] = (),
 ) -> Iterator[AnyEvent]:
-    """As `models.simulation.run`; from the times of the `changes` on (Unix seconds, ascending) another policy is
-    followed. None of them suspends jobs.
+    """Run jobs like `models.simulation.run`, with changes of policy.
+
+    Args:
+        changes: times (Unix seconds, ascending) with their new policies, which suspend no jobs.
     """
     scheduler: Scheduler | None = None
     to_come = deque(changes)
@@ -73,7 +75,7 @@ def run_changing(
 
 
 def _take_over(scheduler: Scheduler, other: Scheduler) -> list[AnyEvent]:
-    """Go on with the jobs of another scheduler; what starts at once because of that. What it has learnt is lost."""
+    """Take over the jobs of another scheduler without its learned state; return the resulting starts."""
     scheduler._withdrawals = other._withdrawals
     for running in sorted(other.running.values(), key=lambda running: running.since):
         scheduler.now = running.since
@@ -89,7 +91,7 @@ def _take_over(scheduler: Scheduler, other: Scheduler) -> list[AnyEvent]:
 
 
 class Settled(Estimates):
-    """What other estimates say by now, without learning."""
+    """The present state of other estimates, without learning."""
 
     def __init__(self, estimates: Estimates) -> None:
         super().__init__()
@@ -99,16 +101,14 @@ class Settled(Estimates):
         return self._estimates.of(job, elapsed)
 
     def learn(self, job: SimulatedJob, run: int) -> None:
-        """Nothing is learnt."""
+        """Do nothing."""
 
 
 def fork(scheduler: Scheduler, lasts: Estimates | None = None) -> Scheduler:
-    """A copy that goes its own way: what happens in it changes nothing in the other.
+    """Return an independent copy, which plans with the present estimates and does not learn.
 
-    It plans by what the other has learnt so far, and learns no more.
-
-    Parameters:
-        lasts: how long its jobs run; by default as long as they truly do.
+    Args:
+        lasts: run times of its jobs; by default the true ones.
     """
     other = copy(scheduler)
     for name, value in vars(scheduler).items():
@@ -128,7 +128,7 @@ def fork(scheduler: Scheduler, lasts: Estimates | None = None) -> Scheduler:
 
 
 def start_of(scheduler: Scheduler, job: str, before: int) -> int | None:
-    """Move the clock until this job starts; when that is, or None where it does not start `before` then."""
+    """Move the clock until this job starts; return the time, or None if it does not start before `before`."""
     while job in scheduler.queue:
         time = scheduler._next_time()
         if time is None or time >= before:

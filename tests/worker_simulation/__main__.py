@@ -9,7 +9,7 @@ from tests.worker_simulation.simulation import check
 
 
 def main() -> int:
-    """Return how many of the seeds failed, at most 1."""
+    """Simulate the seeds; return 1 if any failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.worker_simulation", description=__doc__)
     parser.add_argument("--seeds", default="0-100", help="first and last seed, such as 0-5000, or a single one")
     parser.add_argument("--trace", action="store_true", help="print what was decided, also where nothing failed")

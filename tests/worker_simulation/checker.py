@@ -1,4 +1,4 @@
-"""Compares what came out of a simulation with what comes out where nothing goes wrong."""
+"""Compare the output of a simulation with that of a run without faults."""
 
 from collections.abc import Collection
 from typing import Any
@@ -11,21 +11,21 @@ from tests.support.stored import heads, saved_state, whole
 from tests.worker_simulation.servers import Kafka
 from tests.worker_simulation.workers import ReadTable
 
-FIELDS = ("offset", "operations", "failures", "state")  # what is compared of a stored site
+FIELDS = ("offset", "operations", "failures", "state")  # compared fields of a stored site
 
 
 class Difference(AssertionError):
-    """What came out is not what had to come out."""
+    """The output differs from the expected output."""
 
 
 def compare(found: Kafka, expected: Kafka, degraded: Collection[str] = ()) -> None:
-    """Make sure that a run did what the undisturbed one did.
+    """Check that a run has the output of the run without faults.
 
     Args:
-        degraded: sites of which Redis lost what could not be recovered; every prediction must be there, with any value.
+        degraded: sites with unrecoverable losses in Redis; each prediction must exist, with any value.
 
     Raises:
-        Difference: something is lost, or different.
+        Difference: a record is missing or different.
     """
     for topic in ("predictions", "outcomes", "dead-letters"):
         values, wanted = _values(found, topic, degraded), _values(expected, topic, degraded)
@@ -48,7 +48,7 @@ def compare(found: Kafka, expected: Kafka, degraded: Collection[str] = ()) -> No
 
 
 def _values(kafka: Kafka, topic: str, degraded: Collection[str]) -> dict[Any, None]:
-    """Return the values on a topic in their order, each once; of degraded sites, only which predictions there are."""
+    """Return the distinct values of a topic in order; for degraded sites, only the keys of the predictions."""
     found: dict[Any, None] = {}
     for value in kafka.records(topic):
         record = msgspec.json.decode(value)
@@ -60,12 +60,12 @@ def _values(kafka: Kafka, topic: str, degraded: Collection[str]) -> dict[Any, No
 
 
 def dead_letters(found: Kafka) -> list[DeadLetter]:
-    """Return the dead letters, each once."""
+    """Return the distinct dead letters."""
     return [msgspec.json.decode(value, type=DeadLetter) for value in dict.fromkeys(found.records("dead-letters"))]
 
 
 def stored_sites(kafka: Kafka) -> dict[str, tuple[Any, ...]]:
-    """Return what the changelog has of each site."""
+    """Return the compared fields of each site in the changelog."""
     table = ReadTable(kafka, None)  # type: ignore[arg-type]  # it is not written
     for partition, log in kafka.changelog.items():
         for key, value in log:

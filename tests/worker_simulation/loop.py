@@ -11,7 +11,7 @@ from typing import Any
 
 
 class SimulatedProcess:
-    """An operating-system process: its callbacks are dropped once it is dead, and kept while it is frozen."""
+    """An operating-system process: its callbacks are dropped after its death, and kept while it is frozen."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -20,9 +20,9 @@ class SimulatedProcess:
         self.kept: list[asyncio.Handle] = []
 
 
-CANCELLATIONS = 20  # times that tasks which are left at the end are cancelled: some catch that
+CANCELLATIONS = 20  # maximum cancellations of remaining tasks at the end, as some tasks catch them
 
-MAX_STEPS = 300_000  # callbacks of a simulation; usual are some ten thousands
+MAX_STEPS = 300_000  # maximum callbacks of a simulation; usually there are some 10,000
 
 CURRENT: ContextVar[SimulatedProcess | None] = ContextVar("process", default=None)
 """The process of a callback; None for the servers and the simulation itself."""
@@ -33,11 +33,11 @@ class Deadlock(Exception):
 
 
 class Livelock(Exception):
-    """So many callbacks have run that the simulation will not end."""
+    """The simulation exceeded the maximum number of callbacks."""
 
 
 class _NumberedTask(asyncio.Task[Any]):
-    """A task whose place in a set follows from its number, not from its address in memory."""
+    """A task with its number as hash, so that the order of a set does not depend on addresses in memory."""
 
     number = 0
 
@@ -46,13 +46,13 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop in which a random generator decides what runs next, and time passes only where all wait.
+    """An event loop with a random order of callbacks; virtual time advances only when all tasks wait.
 
-    Work for other threads is done in the loop, after a delay, so that nothing depends on the machine.
+    Work of other threads runs in the loop after a delay, so the result does not depend on the machine.
 
     Args:
-        random: decides.
-        reorder: probability that not the callback that is ready for longest is the next one.
+        random: generator of all decisions.
+        reorder: probability that the next callback is not the one that has been ready for longest.
     """
 
     def __init__(self, random: Random, reorder: float = 0.0) -> None:
@@ -71,7 +71,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now_s
 
     def clock(self) -> float:
-        """Return the virtual time in seconds; a look at it takes some time too."""
+        """Return the virtual time in seconds; each call advances it a little."""
         self._now_s += self._random.random() * 1e-3
         return self._now_s
 
@@ -85,13 +85,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task
 
     def thaw(self, process: SimulatedProcess) -> None:
-        """Let a frozen process go on."""
+        """Resume a frozen process."""
         process.frozen = False
         self._ready.extend(process.kept)  # type: ignore[attr-defined]
         process.kept.clear()
 
     def _run_once(self) -> None:
-        """Run one callback. BaseEventLoop runs all that are ready, and waits for sockets."""
+        """Run one callback; `BaseEventLoop` runs all ready ones, and waits for sockets."""
         self._steps += 1
         if self._steps > MAX_STEPS and not self.is_over:
             raise Livelock(f"at {self._now_s:.3f} s")
@@ -119,7 +119,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             (process.kept if process.alive else self._dropped).append(handle)
 
     def end(self) -> None:
-        """Cancel all tasks, those of dead processes too, lest Python complains about what is left."""
+        """Cancel all tasks, also those of dead processes, so that Python does not warn about pending tasks."""
         self.is_over = True
         self._ready.extend(self._dropped)  # type: ignore[attr-defined]
         self.run_until_complete(self._cancel_all())
@@ -143,10 +143,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._now_s = max(self._now_s, scheduled[0]._when)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is dropped when its time comes."""
+        """Do nothing: a cancelled timer is dropped at its time."""
 
     def _write_to_self(self) -> None:
-        """No thread waits for a socket."""
+        """Do nothing: no thread waits for a socket."""
 
     def _process_events(self, event_list: object) -> None:
         raise AssertionError
@@ -154,7 +154,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]  # typeshed types it more narrowly
         self, executor: Any, work: Callable[..., Any], *given: Any
     ) -> "asyncio.Future[Any]":
-        """Do work for another thread after a delay, in the loop."""
+        """Run the work of another thread in the loop, after a delay."""
         done: asyncio.Future[Any] = self.create_future()
 
         def run() -> None:
@@ -170,19 +170,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 def trained_later(loop: SimulatedLoop, seconds: float) -> "concurrent.futures.Future[None]":
-    """Return a training of another process that takes so many virtual seconds."""
+    """Return a training in another process that takes `seconds` of virtual time."""
     future: concurrent.futures.Future[None] = concurrent.futures.Future()
     loop.call_later(seconds, lambda: None if future.done() else future.set_result(None))
     return future
 
 
 def time_module(loop: SimulatedLoop) -> SimpleNamespace:
-    """Return what takes the place of the module `time` in the worker."""
+    """Return the worker's replacement of the module `time`."""
     return SimpleNamespace(monotonic=loop.clock, perf_counter=loop.clock, time=loop.clock)
 
 
 def in_process(process: SimulatedProcess | None) -> Context:
-    """Return a context in which callbacks are a process's."""
+    """Return a context whose callbacks belong to a process."""
     context = Context()
     context.run(CURRENT.set, process)
     return context

@@ -1,4 +1,4 @@
-"""Redis and Kafka in virtual time: slow, away for a while, and with answers that do not arrive."""
+"""Redis and Kafka in virtual time: slow, temporarily unavailable, and with lost responses."""
 
 import asyncio
 import copy
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Faults:
-    """Decides by a random generator what goes wrong, and notes it in the trace.
+    """Inject random faults, and record them in the trace.
 
     Attributes:
-        rate: probability that a request is refused, or that its answer is lost.
-        slow: seconds that a request, or an answer, takes at most.
+        rate: probability that a request is refused, or that its response is lost.
+        slow: maximum duration of a request or a response (s).
     """
 
     def __init__(self, loop: SimulatedLoop, random: Random) -> None:
@@ -40,11 +40,11 @@ class Faults:
         self.note("heal")
 
     async def pause(self) -> None:
-        """A request is on its way."""
+        """Wait for the transfer of a request or a response."""
         await asyncio.sleep(self.random.random() ** 3 * self.slow)
 
     async def request(self, what: str, effect: Callable[[], T], error: type[Exception] = ConnectionError) -> T:
-        """Send a request to a server, which has its effect at one moment, even if the client is gone by then."""
+        """Send a request to a server; its effect is atomic, and happens even if the client has died."""
         if self.loop.is_over:
             raise asyncio.CancelledError
         process = CURRENT.get()
@@ -71,7 +71,7 @@ def _bytes(value: Any) -> bytes:
 
 
 class Redis:
-    """What a Redis server holds, and what its commands do there."""
+    """The data of a Redis server, and its commands."""
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
@@ -80,11 +80,11 @@ class Redis:
         self._kept: dict[str, Any] | None = None
 
     def keep(self) -> None:
-        """Note what a replica holds."""
+        """Copy the data to the replica."""
         self._kept = copy.deepcopy(self.data)
 
     def fail_over(self) -> None:
-        """Go on with what a replica had."""
+        """Continue with the data of the replica."""
         if self._kept is not None:
             self.faults.note("Redis fails over")
             for key in {*self.data, *self._kept}:
@@ -92,7 +92,7 @@ class Redis:
             self.data, self._kept = self._kept, None
 
     def do(self, name: str, *given: Any) -> Any:
-        """Do a command."""
+        """Execute a command."""
         result = getattr(self, f"_{name.lower()}")(*given)
         if name.upper() in ("HSET", "HDEL", "SADD", "SREM", "HINCRBY", "DELETE"):
             self.versions[given[0]] += 1
@@ -161,7 +161,7 @@ def _pairs(mapping: dict[str, Any] | None) -> tuple[Any, ...]:
 
 
 class RedisClient:
-    """A client of that server; in place of `redis.asyncio.Redis`."""
+    """A client of that server, which replaces `redis.asyncio.Redis`."""
 
     def __init__(self, server: Redis) -> None:
         self._server = server
@@ -179,7 +179,7 @@ class RedisClient:
 
 
 class RedisPipeline:
-    """Commands that are done together; at once while a key is watched and `multi` has not come."""
+    """Commands executed together, or immediately while a key is watched before `multi`."""
 
     def __init__(self, server: Redis) -> None:
         self._server, self._watched = server, dict[str, int]()
@@ -227,7 +227,7 @@ class RedisPipeline:
 
 
 class Kafka:
-    """What the brokers hold: events, the changelog of the table, what workers sent, and the group's offsets."""
+    """The data of the brokers: events, changelog of the table, records of workers, and offsets of the group."""
 
     def __init__(self, faults: Faults, partitions: int) -> None:
         self.faults = faults
@@ -238,30 +238,30 @@ class Kafka:
         self.generation = 0
 
     def publish(self, partition: int, key: bytes | None, value: bytes | None, timestamp: float) -> None:
-        """Put a message on the events topic."""
+        """Append a message to the events topic."""
         log = self.messages[partition]
         place = {"topic": TOPIC, "partition": partition, "offset": len(log), "timestamp": timestamp}
         log.append(SimpleNamespace(key=key, value=value, **place))
 
     def commit(self, generation: int, partition: int, offset: int) -> None:
-        """Commit an offset, if the member is of the group's generation."""
+        """Commit an offset if the member has the present generation of the group."""
         if generation == self.generation:
             self.committed[partition] = offset
 
     def records(self, topic: str) -> list[bytes]:
-        """Return the values on a topic, by the end of its name."""
+        """Return the values of the topic whose name ends with `topic`."""
         return [value for name, _, value in self.outputs if name.endswith(topic)]
 
 
 class Sender:
-    """A worker's producer: what it sends to a partition arrives in its order, some of it twice."""
+    """A worker's producer: records of a partition arrive in order, some of them twice."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
         self._last: dict[Any, asyncio.Task[None]] = {}
 
     def deliver(self, place: Any, effect: Callable[[], None]) -> "asyncio.Future[None]":
-        """Return what is done once the brokers have a message."""
+        """Return a future that is done when the brokers have the message."""
         loop, before = self._kafka.faults.loop, self._last.get(place)
         process = CURRENT.get()
         if loop.is_over or (process is not None and not process.alive):

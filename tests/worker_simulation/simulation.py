@@ -1,4 +1,4 @@
-"""One simulation: a workload, workers, and faults for a while; then all must be as if nothing had gone wrong."""
+"""A simulation: a workload, workers, and temporary faults; then the output must equal that of a run without faults."""
 
 import asyncio
 import logging
@@ -29,19 +29,19 @@ SETTINGS = Settings(
     engine=EngineSettings(method="median", shadows=("qbets",), publish_shadows=True, history=12),
     worker=WorkerSettings(checkpoint_events=7, checkpoint_seconds=4.0, max_sites_per_partition=5),
 )
-PUBLISHED_S = 60.0  # seconds within which the messages are sent, and faults happen
-DRAINED_S = 3600.0  # seconds within which all must be processed once the faults have stopped
+PUBLISHED_S = 60.0  # duration of sending and of faults, seconds
+DRAINED_S = 3600.0  # time limit for processing all messages after the faults, seconds
 
 
 class PoisonReached(Exception):
-    """Where nothing is faulty an event is applied at which processes crash."""
+    """A run without faults applied an event that crashes processes."""
 
 
 class Simulation:
-    """A run of a workload, decided by a seed.
+    """A run of a workload, determined by a seed.
 
     Args:
-        faulty: whether anything goes wrong.
+        faulty: True to inject faults.
     """
 
     def __init__(self, seed: int, faulty: bool = True) -> None:
@@ -53,8 +53,8 @@ class Simulation:
         self.kafka, self.redis = Kafka(self.faults, PARTITIONS), Redis(self.faults)
         self.faulty = faulty
         self.loses_writes = False
-        self.degraded = set[str]()  # sites of which Redis lost what could not be recovered
-        self.refused = set[tuple[int, int]]()  # partitions and offsets, where nothing is faulty
+        self.degraded = set[str]()  # sites with unrecoverable losses in Redis
+        self.refused = set[tuple[int, int]]()  # partitions and offsets, in a run without faults
         self.messages = workload(Random(seed))
         self.deadly = self.random.choice((None, None, "alder")) if faulty else None
         self.group = Group(self.kafka, self._begin, self.random.randint(1, 3) if faulty else 1)
@@ -63,7 +63,7 @@ class Simulation:
         return Worker(name, self.kafka, self.redis, SETTINGS, self.deadly)
 
     def run(self) -> None:
-        """Run it to its end.
+        """Run the simulation to its end.
 
         Raises:
             Difference: not all messages are processed in time.
@@ -106,7 +106,7 @@ class Simulation:
                 await asyncio.sleep(self.random.random() * 20 * PUBLISHED_S / len(messages))
 
     async def _disturb(self) -> None:
-        """Do harm every now and then."""
+        """Inject faults at random times."""
         pause_s = self.random.choice((2.0, 6.0, 20.0))
         kinds = [self._kill, self._freeze, self._give_up, self._rebalance, self._lose_writes]
         kinds = self.random.sample(kinds, self.random.randint(1, len(kinds)))
@@ -115,7 +115,7 @@ class Simulation:
             self.random.choice(kinds)()
 
     def _victim(self) -> Worker | None:
-        """Return a worker to which harm may be done: not one whose successor would blame an event for it."""
+        """Return a worker to disturb, but none whose successor would reject an event as the cause."""
         if any(mark.under_way for mark in self._marks()) or not self.group.workers:
             return None
         return self.random.choice(self.group.workers)
@@ -144,7 +144,7 @@ class Simulation:
         self.group.stale = True
 
     def _lose_writes(self) -> None:
-        """A replica that is up to two seconds behind becomes the Redis server."""
+        """Fail over to a Redis replica that is up to two seconds behind."""
         self.faults.note("Redis loses its writes from here on")
         self.loses_writes = True
         self.redis.keep()
@@ -158,7 +158,7 @@ class Simulation:
 
 
 def undisturbed(seed: int) -> Simulation:
-    """Run a seed's workload without faults; what processes would crash on is refused."""
+    """Run a seed's workload without faults; events that crash processes are rejected."""
     refused = set[tuple[int, int]]()
     while True:
         simulation, before = Simulation(seed, faulty=False), len(refused)
@@ -172,7 +172,7 @@ def check(seed: int) -> Simulation:
     """Simulate a seed.
 
     Raises:
-        Difference: it did not come out as without faults.
+        Difference: the output differs from that without faults.
     """
     logging.disable(logging.CRITICAL)
     try:
@@ -190,7 +190,7 @@ def check(seed: int) -> Simulation:
 
 @contextmanager
 def _patched(simulation: Simulation) -> Iterator[None]:
-    """Have a worker take its time, its names and its events from the simulation."""
+    """Replace the clock, the names and the engine calls of workers by those of the simulation."""
     clock = time_module(simulation.loop)
     writers = iter(range(1 << 30))
     modules = (checkpoints, outbox, processing, partition_sites, pacing)
@@ -217,7 +217,7 @@ def _patched(simulation: Simulation) -> Iterator[None]:
 
 
 def _poisonous(messages: list[Sent]) -> Iterator[tuple[int, int]]:
-    """The partitions and offsets of events at which processes crash."""
+    """Yield the partitions and offsets of events that crash processes."""
     ends = dict.fromkeys(range(PARTITIONS), 0)
     for sent in messages:
         if sent.value is not None and b'"user":"poison"' in sent.value:
@@ -234,7 +234,7 @@ def _refusing(refused: set[tuple[int, int]]) -> Any:
 
 
 def _noting(refused: set[tuple[int, int]]) -> Any:
-    """A rebuild after which it is noted that it comes to a poisonous event."""
+    """Return a rebuild that records the poisonous events that it reaches."""
     rebuild = SiteLoader.rebuild
 
     async def noting(loader: SiteLoader, handle: SiteHandle, offset: int) -> Any:
@@ -249,7 +249,7 @@ def _noting(refused: set[tuple[int, int]]) -> Any:
 
 
 def _going_back(simulation: Simulation) -> Any:
-    """A recovery from the events after which it is noted that it failed."""
+    """Return a recovery from the events that records its failures."""
     go_back = SiteLoader._go_back
 
     async def going_back(loader: SiteLoader, site: str, stored: Any, *rest: Any) -> Any:
@@ -281,7 +281,7 @@ def _applying(faulty: bool) -> Any:
 
 
 def _pending(simulation: Simulation) -> Any:
-    """Have a site wait for a training now and then."""
+    """Return a replacement of `Engine.pending` that sometimes waits for a training."""
     begun: dict[int, tuple[Engine, int, Any]] = {}
 
     def pending(engine: Engine) -> Any:

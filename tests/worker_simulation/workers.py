@@ -1,4 +1,4 @@
-"""Workers in virtual time, and the group that gives them partitions."""
+"""Workers in virtual time, and the group that assigns their partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,23 +25,23 @@ from tests.support.memory_servers import MemoryEvents, Message
 from tests.worker_simulation.loop import CURRENT, SimulatedProcess, in_process
 from tests.worker_simulation.servers import Kafka, Redis, RedisClient, Sender
 
-SHARE, SLICE_S = 0.05, 0.02  # the share of the loop for estimates, and the seconds that one of them takes
-SESSION_S = 30.0  # seconds after which a member that does not answer is given up
-ROOM = 60  # places for messages in memory
+SHARE, SLICE_S = 0.05, 0.02  # share of the loop for estimates, and duration of an estimate (s)
+SESSION_S = 30.0  # session timeout of a member, seconds
+ROOM = 60  # messages in memory
 
 
 class ReadTable:
-    """The table as a worker has it: what it read of the changelog, and its own writes."""
+    """A worker's view of the table: the changelog as far as read, and its own writes."""
 
     take, drop = SiteTable.take, SiteTable.drop
 
     def __init__(self, kafka: Kafka, sender: Sender) -> None:
         self.data: dict[bytes, bytes] = {}
-        self.read: dict[int, int] = {}  # offset of the last message that was read, by partition
+        self.read: dict[int, int] = {}  # offset of the last read message, by partition
         self._kafka, self._sender = kafka, sender
 
     async def recover(self, partitions: Iterable[int]) -> None:
-        """Read the changelog of partitions from its beginning, as far as it goes when that begins."""
+        """Read the changelog of partitions from its beginning to its present end."""
         for partition in sorted(partitions):
             log = self._kafka.changelog[partition]
             place, end = 0, len(log)
@@ -72,7 +72,7 @@ class ReadTable:
 
 
 class ReadEvents(MemoryEvents):
-    """The topics as the worker with that table reads them."""
+    """The topics as read by the worker with that table."""
 
     def __init__(self, kafka: Kafka, table: ReadTable) -> None:
         self._brokers, self._table = kafka, table
@@ -114,10 +114,10 @@ class ReadEvents(MemoryEvents):
 
 
 class Worker:
-    """A worker's process: it owns partitions, fetches their messages, and ends when anything in it fails.
+    """A worker's process: it owns partitions, fetches their messages, and ends when one of its tasks fails.
 
     Args:
-        deadly: a site whose estimates crash the process.
+        deadly: site whose estimates crash the process.
     """
 
     def __init__(self, name: str, kafka: Kafka, redis: Redis, settings: Settings, deadly: str | None = None) -> None:
@@ -126,7 +126,7 @@ class Worker:
         self._sender = Sender(kafka)
         self._fetching: list[asyncio.Task[None]] = []
         self._acknowledged: dict[int, int] = {}
-        self._committing: asyncio.Future[None] | None = None  # the latest one
+        self._committing: asyncio.Future[None] | None = None  # the latest commit
         self.generation, self._assigning = -1, asyncio.Lock()
         self._table = ReadTable(kafka, self._sender)
         self.process = Process(
@@ -146,11 +146,11 @@ class Worker:
         self.start(self._estimate())
 
     def start(self, work: Any) -> "asyncio.Task[Any]":
-        """Begin work in this process."""
+        """Start a task in this process."""
         return self.faults.loop.create_task(work, context=in_process(self.simulated))
 
     def kill(self) -> None:
-        """End the process between two callbacks; what it has sent is still on its way."""
+        """End the process between two callbacks; its sent requests still arrive."""
         if self.simulated.alive:
             self.faults.note(f"kill {self.name}")
         self.simulated.alive = False
@@ -177,8 +177,8 @@ class Worker:
             await asyncio.sleep(min(turn_s, 1.0))
 
     async def _estimate(self) -> None:
-        """Take slices of the loop between the events, as grid estimates do; some have errors, and some crash."""
-        ticks = count()  # two for each slice
+        """Run slices of work between events, like grid estimates; some fail, and some crash the process."""
+        ticks = count()  # two per slice
         clock = lambda: self.faults.loop.time() + SLICE_S * next(ticks)  # noqa: E731
         owner = self.process.owner
         turns = TimeSlicer(lambda: owner.is_busy, clock, owner.doing)
@@ -215,7 +215,7 @@ class Worker:
         self._acknowledged[place.partition] = offset
 
     async def revoke(self) -> None:
-        """Give up all partitions."""
+        """Release all partitions."""
         generation, self.generation = self.generation, -1
         for task in self._fetching:
             task.cancel()
@@ -225,7 +225,7 @@ class Worker:
         self._acknowledged.clear()
 
     async def assign(self, partitions: Iterable[int], generation: int) -> None:
-        """Take partitions over, and begin to fetch their messages."""
+        """Take over partitions, and start to fetch their messages."""
         async with self._assigning:
             self.generation = generation
             await self._table.recover(partitions)
@@ -250,7 +250,7 @@ class Worker:
 
 
 class Group:
-    """The consumer group: gives each partition to one of the members that answer."""
+    """The consumer group: assign each partition to one of the responsive members."""
 
     def __init__(self, kafka: Kafka, begin: Callable[[str], Worker], members: int) -> None:
         self._kafka, self._begin, self._faults = kafka, begin, kafka.faults
@@ -261,7 +261,7 @@ class Group:
         self.stale = True
 
     async def run(self) -> None:
-        """Start workers in place of those that died, and rebalance where any came or went."""
+        """Replace dead workers, and rebalance when a member joins or leaves."""
         while True:
             if any(not worker.simulated.alive for worker in self.workers):
                 self.workers = [worker for worker in self.workers if worker.simulated.alive]
@@ -276,7 +276,7 @@ class Group:
             await asyncio.sleep(self._faults.random.random())
 
     async def _rebalance(self) -> None:
-        """Revoke all partitions, as the eager protocol does, and assign them to those who have answered."""
+        """Revoke all partitions, as in the eager protocol, and assign them to the responsive members."""
         revoked = {worker: worker.start(worker.revoke()) for worker in self.workers}
         if revoked:
             await asyncio.wait(revoked.values(), timeout=SESSION_S)
@@ -296,7 +296,7 @@ class Group:
             worker.start(worker.assign(partitions, self._kafka.generation))
 
     def give_up(self, worker: Worker) -> None:
-        """Count a worker as gone that may still live, and write, for a while."""
+        """Remove a worker from the group; it may still live and write for a while."""
         self._faults.note(f"give up {worker.name}")
         self.workers = [one for one in self.workers if one is not worker]
         self.zombies.append(worker)
@@ -305,10 +305,10 @@ class Group:
 
 
 def current_dies() -> None:
-    """End the process whose callback this is, as a crash of the interpreter does.
+    """End the process of this callback, like a crash of the interpreter.
 
     Raises:
-        Killed: in the middle of what it was doing.
+        Killed: always, in the middle of the callback.
     """
     process = CURRENT.get()
     assert process is not None
@@ -317,4 +317,4 @@ def current_dies() -> None:
 
 
 class Killed(BaseException):
-    """The process is dead; nothing that it catches runs any further."""
+    """The process is dead; its exception handlers do not run further."""

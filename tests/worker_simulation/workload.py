@@ -1,4 +1,4 @@
-"""Random events of small sites: orderly ones, late, old and repeated ones, requeues, operations, and junk."""
+"""Random events of small sites: in order, late, old and repeated, with requeues, operations and junk."""
 
 from collections.abc import Iterator
 from random import Random
@@ -23,12 +23,12 @@ from models.records import (
 )
 from models.simulation import generate, run
 
-SITES = {"alder": 0, "cedar": 0, "elm": 0, "birch": 1, "oak": 1}  # by partition
+SITES = {"alder": 0, "cedar": 0, "elm": 0, "birch": 1, "oak": 1}  # partition of each site
 PARTITIONS = 2
 CPUS = 32
 START = 1_700_000_000
-POISON = "poison"  # the user of a job at which processes crash
-BROKEN = "broken"  # the user of a job at which the engine fails
+POISON = "poison"  # user of a job whose events crash processes
+BROKEN = "broken"  # user of a job at which the engine fails
 YEARS_S = 1e8
 
 
@@ -42,10 +42,10 @@ class Sent(NamedTuple):
 
 
 def workload(random: Random) -> list[Sent]:
-    """Return messages in the order in which they are sent."""
+    """Return messages in sending order."""
     found = [sent for site in SITES for sent in _site(random, site)]
     found += [_junk(random) for _ in range(random.randint(0, 6))]
-    if random.random() < 0.5:  # sites that come much later, when there is room for none of them
+    if random.random() < 0.5:  # much later sites, beyond the maximum number of sites
         later = START + YEARS_S
         found += [_sent(Submit(site=site, time=later + place, job="1"), 0) for place, site in enumerate(("fir", "ash"))]
     found.sort(key=lambda sent: sent.time)
@@ -58,7 +58,7 @@ def _sent(event: AnyEvent, partition: int, time: float | None = None) -> Sent:
 
 
 def _site(random: Random, site: str) -> Iterator[Sent]:
-    """The messages of one site."""
+    """Yield the messages of one site."""
     partition, jobs = SITES[site], random.randint(4, 24)
     events = list(run(generate(random.randrange(1000), jobs, CPUS, 0.9, start_time=START), CPUS, site))
     poisonous = {random.randrange(len(events)): random.choice((POISON, BROKEN)) for _ in range(random.randint(0, 1))}
@@ -78,7 +78,7 @@ def _site(random: Random, site: str) -> Iterator[Sent]:
 
 
 def _odd(random: Random, site: str, event: AnyEvent) -> Iterator[Sent]:
-    """Yield what a usual workload has not."""
+    """Yield unusual messages."""
     now, partition, job = event.time, SITES[site], getattr(event, "job", "1")
     name = f"x{random.randrange(10**6)}"
     match random.randrange(5):

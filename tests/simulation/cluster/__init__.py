@@ -1,8 +1,7 @@
-"""A simulated site of real nodes: partitions, GPUs, memory, limits, maintenance, and the scheduler that runs it.
+"""Simulate a site with nodes: partitions, GPUs, memory, limits, maintenance, and a scheduler.
 
-Predictions take larger sites for divisible resources in pools, and are not told where jobs lie. Here each task has its
-place on a node, so that predictions are tested against something truer than what they assume. Deterministic from a
-seed.
+Predictions treat the resources of a large site as divisible pools, and do not get the nodes of jobs. Here each task is
+on a node, so predictions are tested with a more realistic model than their own. A seed makes it deterministic.
 
     jobs = generate_for(MIXED, seed=1, days=14, start_time=1_700_000_000)
     for event in run_cluster(jobs, MIXED.cluster, "alpha"):

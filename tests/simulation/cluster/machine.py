@@ -1,4 +1,4 @@
-"""What a simulated cluster is: its nodes, its rules, and the jobs that come to it."""
+"""A simulated cluster: nodes, rules and jobs."""
 
 from collections.abc import Mapping
 
@@ -12,15 +12,15 @@ from models.records import Limit, Partition, Pool, Reservation, Submit
 Mask = NDArray[np.bool_]
 
 CPUS, GPUS, MEMORY = range(3)
-"""The columns of what a node has and a task needs."""
+"""Columns of the resources of a node or a task."""
 
 
 class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job of `tasks`, each of which needs `cpus`, `gpus` and `memory` (bytes) on one node.
 
-    With `spread` no two tasks share a node. An `exclusive` job has each of its tasks on a node of its own, and whole
-    nodes. It may start in any of its `partitions`; the first is the queue that it names. Times are whole seconds; it
-    runs for `run`, but is killed at its `walltime`. It is withdrawn if it has not started `patience` after it came.
+    With `spread`, each task has a separate node. An `exclusive` job has one task per node, and whole nodes. The job may
+    start in any of its `partitions`; the first is the queue of its events. Times are whole seconds. The job runs for
+    `run`, but is killed at its `walltime`. It is cancelled if it has not started `patience` after its submission.
     """
 
     job: str
@@ -44,21 +44,21 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> int:
-        """How long it holds its nodes."""
+        """Duration of the job on its nodes (s)."""
         return min(self.run, self.walltime)
 
     @property
     def nodes(self) -> int | None:
-        """How many nodes it asks for; None where it asks for tasks alone."""
+        """Number of requested nodes; None if the job requests only tasks."""
         return self.tasks if self.spread or self.exclusive else None
 
     @property
     def task(self) -> Ints:
-        """What a task needs, by the columns of a node."""
+        """Resources of a task, by the columns of a node."""
         return np.array([self.cpus, self.gpus, self.memory], dtype=np.int64)
 
     def submission(self, site: str) -> Submit:
-        """The event of its submission."""
+        """Return the submit event."""
         gpus = self.tasks * self.gpus
         return Submit(
             site=site,
@@ -83,12 +83,12 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Factors(msgspec.Struct, frozen=True, kw_only=True):
-    """What the priority of a queued job is the sum of, in points.
+    """Terms of the priority of a pending job, in points; the priority is their sum.
 
-    `age`, reached in a straight line after `age_s` seconds in the queue; `fairshare` times 2^(−used/`share`), where
-    `used` is the share of the cluster that its user has held, in a mean whose weights halve every `half_life_s`
-    seconds; `size` times the share of the cluster that it asks for; those of its QOS in `qos`. The tier of a partition
-    comes before all of these.
+    `age` grows linearly, up to its value after `age_s` seconds in the queue. `fairshare` is multiplied by
+    2^(−used/`share`), where `used` is the user's mean share of the cluster, with weights that halve every
+    `half_life_s` seconds. `size` is multiplied by the requested share of the cluster. `qos` has points by QOS. The
+    tier of a partition has precedence over the priority.
     """
 
     age: float = 1.0
@@ -101,14 +101,14 @@ class Factors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A reservation, known from `announced` on (Unix seconds). Nothing that would run into it starts from then on."""
+    """A reservation announced at `announced` (Unix seconds); from then on, no job that would overlap with it starts."""
 
     announced: int
     reservation: Reservation
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes, who may use them, and by which rules. Of a pool, those down, drained and reserved are its last nodes."""
+    """Nodes, partitions and rules. The down, drained and reserved nodes of a pool are its last ones."""
 
     pools: tuple[Pool, ...]
     partitions: tuple[Partition, ...]
@@ -122,18 +122,18 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return sum(pool.nodes * pool.cpus for pool in self.pools)
 
     def sizes(self) -> Ints:
-        """What each node has, (nodes, 3), pool by pool."""
+        """Return the resources of each node, (nodes, 3), by pool."""
         rows = [
             (pool.cpus, sum(pool.gpus.values()), pool.memory or 0) for pool in self.pools for _ in range(pool.nodes)
         ]
         return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
     def pool_of(self) -> list[Pool]:
-        """The pool of each node."""
+        """Return the pool of each node."""
         return [pool for pool in self.pools for _ in range(pool.nodes)]
 
     def usable(self) -> Mask:
-        """Which nodes may have jobs, (nodes,)."""
+        """Return a mask of the usable nodes, (nodes,)."""
         flags: list[bool] = []
         for pool in self.pools:
             out = min(pool.down_nodes + pool.drained_nodes + pool.reserved_nodes, pool.nodes)
@@ -141,7 +141,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return np.array(flags, dtype=np.bool_)
 
     def reserved(self, reservation: Reservation) -> Mask:
-        """Which nodes a reservation takes, (nodes,): the first of each of its pools."""
+        """Return a mask of the reserved nodes, (nodes,): the first ones of each pool of the reservation."""
         flags: list[bool] = []
         for pool in self.pools:
             taken = 0

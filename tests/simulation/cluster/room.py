@@ -1,4 +1,4 @@
-"""Where on the nodes a job has room, and when. Arrays of nodes are (nodes, 3): CPUs, GPUs, bytes of memory."""
+"""Find nodes and start times for jobs. Arrays of nodes are (nodes, 3): CPUs, GPUs, bytes of memory."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from tests.simulation.cluster.machine import ClusterJob, Mask
 
 
 class Claims(NamedTuple):
-    """What is set aside from `begins` to `ends` (Unix seconds, one a claim): `uses`, (claims, nodes, 3)."""
+    """Reserved resources `uses`, (claims, nodes, 3), each from `begins` to `ends` (Unix seconds)."""
 
     begins: Ints
     ends: Ints
@@ -18,11 +18,11 @@ class Claims(NamedTuple):
 
     @classmethod
     def none(cls, nodes: int) -> "Claims":
-        """Nothing is set aside."""
+        """Return no claims."""
         return cls(*(np.zeros(shape, dtype=np.int64) for shape in ((0,), (0,), (0, nodes, 3))))
 
     def and_also(self, begin: int, end: int, use: Ints) -> "Claims":
-        """One more, of (nodes, 3)."""
+        """Add a claim of (nodes, 3)."""
         return Claims(np.append(self.begins, begin), np.append(self.ends, end), np.concatenate([self.uses, use[None]]))
 
 
@@ -30,11 +30,11 @@ class Claims(NamedTuple):
 def room_for(
     begin: int, end: int, free: Ints, releases: Ints, where: Ints, uses: Ints, begins: Ints, ends: Ints, claims: Ints
 ) -> Ints:
-    """The least that is free on each node at any time from `begin` to `end`, (nodes, 3).
+    """Return the minimum of free resources on each node from `begin` to `end`, (nodes, 3).
 
-    What is free only grows but for claims, so it is enough to look at `begin` and where claims begin.
-    `releases` says until when the running jobs' parts are planned to run, `where` on which node, `uses` (parts, 3) with
-    what. O(claims · (parts + claims · nodes)).
+    Free resources shrink only when claims begin, so only `begin` and these times are inspected. Each part of a running
+    job on a node has its planned end in `releases`, its node in `where` and its resources in `uses` (parts, 3).
+    O(claims · (parts + claims · nodes)).
     """
     least = np.empty_like(free)
     first = True
@@ -56,9 +56,9 @@ def room_for(
 
 @njit(cache=True)
 def placed(room: Ints, size: Ints, allowed: Mask, task: Ints, tasks: int, spread: bool, exclusive: bool) -> Ints:
-    """How many tasks each node gets, (nodes,); the sum is less than `tasks` where they have no room.
+    """Return the number of tasks on each node, (nodes,); the sum is less than `tasks` if they do not fit.
 
-    All go to one node where they fit there, the fullest such; else the emptiest nodes are filled first. O(nodes ·
+    If all tasks fit on one node, the fullest such node gets them; else the emptiest nodes are filled first. O(nodes ·
     log nodes).
     """
     nodes = len(room)
@@ -109,7 +109,7 @@ def earliest(
     spread: bool,
     exclusive: bool,
 ) -> tuple[int, Ints]:
-    """The first of `times` (ascending) at which tasks have room for so many seconds, and where; -1 for none."""
+    """Return the first of `times` (ascending) at which the tasks fit for `seconds`, and their nodes; -1 for none."""
     for time in times:
         room = room_for(time, time + seconds, free, releases, where, uses, begins, ends, claims)
         counts = placed(room, size, allowed, task, tasks, spread, exclusive)
@@ -119,7 +119,7 @@ def earliest(
 
 
 class Wanted(NamedTuple):
-    """Tasks that need room: what one needs, how many, whether each on a node of its own, and whether whole nodes."""
+    """Requested tasks: resources of a task, number of tasks, and True for separate nodes and for whole nodes."""
 
     task: Ints
     tasks: int
@@ -128,46 +128,46 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, job: ClusterJob) -> "Wanted":
-        """Those of a job."""
+        """Return the request of a job."""
         return cls(job.task, job.tasks, job.spread, job.exclusive)
 
 
 class Nodes:
-    """The nodes, and what runs on them until when, by plan.
+    """The nodes, and the jobs on them with their planned ends.
 
     Parameters:
-        size: what each node has, (nodes, 3).
+        size: resources of each node, (nodes, 3).
     """
 
     def __init__(self, size: Ints) -> None:
         self.size = size
         self.free = size.copy()
-        self._parts: dict[str, tuple[int, Ints, Ints]] = {}  # by job: planned end, nodes, what it has there
+        self._parts: dict[str, tuple[int, Ints, Ints]] = {}  # by job: planned end, nodes, resources there
         self._stale = True
         self._releases = self._where = np.zeros(0, dtype=np.int64)
         self._uses = np.zeros((0, 3), dtype=np.int64)
 
     def take(self, job: str, until: int, use: Ints) -> None:
-        """A job gets its part of the nodes, (nodes, 3), until a time by plan."""
+        """Allocate resources (nodes, 3) to a job until its planned end."""
         nodes = np.flatnonzero(use.any(axis=1))
         self._parts[job] = until, nodes, use[nodes]
         self.free -= use
         self._stale = True
 
     def give_back(self, job: str) -> None:
-        """A job gives back what it has."""
+        """Release the resources of a job."""
         _, nodes, uses = self._parts.pop(job)
         self.free[nodes] += uses
         self._stale = True
 
     def fit(self, now: int, seconds: int, claims: Claims, allowed: Mask, wanted: Wanted) -> Ints | None:
-        """Where tasks could start now, as in `placed`; None where they have no room for so long beside the claims."""
+        """Return the tasks per node for a start now, as in `placed`; None if they do not fit beside the claims."""
         room = room_for(now, now + seconds, self.free, *self._planned(), *claims)
         counts: Ints = placed(room, self.size, allowed, *wanted)
         return counts if counts.sum() == wanted.tasks else None
 
     def first(self, now: int, seconds: int, claims: Claims, allowed: Mask, wanted: Wanted) -> tuple[int, Ints] | None:
-        """When tasks can start at the latest, if jobs run for their walltimes, and where; None for never."""
+        """Return the earliest start and the tasks per node if all jobs run for their walltimes; None for never."""
         releases, where, uses = self._planned()
         times = np.unique(np.concatenate([[now], releases, claims.ends]))
         times = times[times >= now]
@@ -175,7 +175,7 @@ class Nodes:
         return None if time < 0 else (int(time), counts)
 
     def use_of(self, wanted: Wanted, counts: Ints) -> Ints:
-        """What so many tasks take of each node, (nodes, 3)."""
+        """Return the resources used by these tasks on each node, (nodes, 3)."""
         if wanted.exclusive:
             return np.where(counts[:, None] > 0, self.size, 0)
         return counts[:, None] * wanted.task

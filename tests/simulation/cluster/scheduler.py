@@ -1,9 +1,9 @@
-"""A scheduler over nodes: partitions of several tiers, multifactor priority, limits, backfilling, maintenance windows.
+"""A scheduler of nodes: partitions of several tiers, multifactor priority, limits, backfill, maintenance windows.
 
-After Slurm's `select/cons_tres`, `priority/multifactor` and `sched/backfill`. It is stepped from outside as the other
-simulated schedulers are: `submit` a job at its time, `advance` the clock, `finish` what is left; each gives the events
-that happened. Within one second they come as: ends, withdrawals, what is announced, the starts that these allow; then
-each submission followed by the starts that it allows.
+It follows Slurm's `select/cons_tres`, `priority/multifactor` and `sched/backfill`. The caller drives it like the other
+simulated schedulers: `submit` a job at its time, `advance` the clock, `finish` the remaining jobs; each call returns
+the new events. The order within a second is: ends, cancellations, announcements, the resulting starts; then each
+submission, followed by the resulting starts.
 """
 
 import heapq
@@ -20,11 +20,11 @@ from tests.simulation.cluster.machine import CPUS, GPUS, Cluster, ClusterJob, Ma
 from tests.simulation.cluster.room import Claims, Nodes, Wanted
 
 ENDS, WITHDRAWN, WINDOW = range(3)
-"""What an alarm is for, in the order in which those of one second are taken."""
+"""Kinds of alarms, in the order of processing within a second."""
 
 
 class _Held(NamedTuple):
-    """The share of the cluster that a user holds since `at`, and has held in the mean up to there."""
+    """The share of the cluster that a user holds since `at`, and the mean share before."""
 
     share: float = 0.0
     used: float = 0.0
@@ -34,16 +34,16 @@ class _Held(NamedTuple):
 class ClusterScheduler:
     """The queue and the nodes of a cluster.
 
-    Whenever something has changed, the queue is gone through by tier, then priority, once for each partition that a job
-    may start in. A job that a limit forbids is passed over. The first other one of each partition that has no room gets
-    a reservation: the nodes on which it can start first, by the walltimes of those that run. Every later job may start
-    that leaves these alone (EASY backfilling, by partition). Nothing starts on a node that would run into a window that
-    is announced. O(queue · (nodes + running)) each time, in compiled code.
+    After each change, the scheduler visits the queue by tier, then priority, once for each possible partition of a job.
+    It skips jobs blocked by a limit. The first job of each partition that does not fit gets a reservation: the nodes of
+    its earliest start by the walltimes of running jobs. Later jobs may start if they do not delay it (EASY backfill, by
+    partition). No job starts that would overlap with an announced window. O(queue · (nodes + running)) per visit, in
+    compiled code.
 
     Parameters:
-        site: its name, for the events.
-        start_time: when the clock begins, in whole Unix seconds, as all times here.
-        tells_reasons: whether it tells of jobs that wait for a limit, in Slurm's words, and when they do no more.
+        site: name in the events.
+        start_time: begin of the clock; all times are whole Unix seconds.
+        reports_reasons: True to report when a limit begins or ceases to block a job, with Slurm's reason.
     """
 
     def __init__(self, site: str, cluster: Cluster, start_time: int = 0, reports_reasons: bool = False) -> None:
@@ -52,7 +52,7 @@ class ClusterScheduler:
         self.now = start_time
         self.queue: dict[str, ClusterJob] = {}
         self.running: dict[str, tuple[ClusterJob, str]] = {}
-        """The running jobs by name, each with its partition."""
+        """Running jobs by name, each with its partition."""
         self.nodes = Nodes(cluster.sizes())
         self._partitions = {partition.name: partition for partition in cluster.partitions}
         self._allowed: dict[tuple[str, str | None], Mask] = {}
@@ -60,13 +60,13 @@ class ClusterScheduler:
         self._windows: list[Window] = []
         self._claims = Claims.none(len(self.nodes.size))
         self._renew_windows()
-        self._places: dict[str, list[Partition]] = {}  # of queued jobs: the partitions where they can run
+        self._places: dict[str, list[Partition]] = {}  # of pending jobs: possible partitions
         self._users: dict[str | None, _Held] = {}
-        self._limited: dict[tuple[int, str | None], Ints] = {}  # by limit and whose: what running jobs of theirs hold
+        self._limited: dict[tuple[int, str | None], Ints] = {}  # by limit and owner: resources of running jobs
         self._alarms: list[tuple[int, int, int, str]] = []
-        self._ordinal = 0  # of the alarms: a count, which can be copied
+        self._ordinal = 0  # of the alarms: an integer, which can be copied
         self._reports_reasons = reports_reasons
-        self._reported: dict[str, str] = {}  # of queued jobs: the limit that was told last
+        self._reported: dict[str, str] = {}  # of pending jobs: the last reported reason
         self._events: list[AnyEvent] = []
         for window in cluster.windows:
             for time in (window.announced, int(window.reservation.end)):
@@ -74,7 +74,7 @@ class ClusterScheduler:
                     self._watch(time, WINDOW, window.reservation.name)
 
     def capacity(self) -> Capacity:
-        """The event that tells what the cluster is, as of now."""
+        """Return the present capacity event."""
         cluster = self.cluster
         return Capacity(
             site=self.site,
@@ -89,9 +89,10 @@ class ClusterScheduler:
         )
 
     def submit(self, job: ClusterJob) -> list[AnyEvent]:
-        """Advance to the job's submission and queue it; all that happened up to there.
+        """Advance to the job's submission and queue it; return the events up to then.
 
-        Raises ValueError for a job that was to be submitted in the past, or can run in none of its partitions.
+        Raises:
+            ValueError: the submission is in the past, or the job can run in none of its partitions.
         """
         if job.submit < self.now:
             raise ValueError(f"job {job.job} is submitted at {job.submit}, before now ({self.now})")
@@ -109,27 +110,27 @@ class ClusterScheduler:
         return self._take_events()
 
     def advance(self, until: int) -> list[AnyEvent]:
-        """Move the clock, and give what happened up to and including that second."""
+        """Move the clock; return the events up to and including that second."""
         self._advance(until)
         return self._take_events()
 
     def finish(self) -> list[AnyEvent]:
-        """Move the clock to when nothing is left to happen, and give what happened."""
+        """Move the clock until no event is left; return the events."""
         while self._alarms:
             self._step(self._alarms[0][0])
         return self._take_events()
 
     def fork(self) -> Self:
-        """A copy that goes its own way: what happens in it changes nothing here."""
+        """Return an independent copy."""
         return deepcopy(self)
 
     def start_of(self, job: str) -> int | None:
-        """Move the clock until this job starts; when that is, or None where it never does."""
+        """Move the clock until this job starts; return the time, or None if it never starts."""
         while job in self.queue and self._alarms:
             self._step(self._alarms[0][0])
         return None if job in self.queue else self.now
 
-    # Which job may start where.
+    # Order and placement.
 
     def _dispatch(self) -> None:
         claims, blocked, failed = self._claims, set(), set()
@@ -145,7 +146,7 @@ class ClusterScheduler:
             if counts is not None:
                 self._start(job, partition.name, counts)
                 continue
-            failed.add(alike)  # what is free only shrinks from here on
+            failed.add(alike)  # free resources only shrink in the rest of the loop
             if partition.name in blocked:
                 continue
             blocked.add(partition.name)
@@ -155,7 +156,7 @@ class ClusterScheduler:
                 claims = claims.and_also(time, time + job.walltime, self.nodes.use_of(wanted, counts))
 
     def _in_order(self) -> list[tuple[ClusterJob, Partition]]:
-        """The queue by tier, then priority, then submission; a job once for each partition where it can run."""
+        """Return the queue by tier, priority and submission; a job appears once for each possible partition."""
         priorities = self.priorities()
         places = [
             (-partition.tier, -priorities[job.job], number, job, partition)
@@ -165,7 +166,7 @@ class ClusterScheduler:
         return [(job, partition) for *_, job, partition in sorted(places, key=lambda place: place[:3])]
 
     def priorities(self) -> dict[str, float]:
-        """The priority of each job that waits, now, in points."""
+        """Return the present priority of each pending job, in points."""
         fair = {user: self._fair(user) for user in {job.user for job in self.queue.values()}}
         return {name: self._points(job) + fair[job.user] for name, job in self.queue.items()}
 
@@ -176,14 +177,14 @@ class ClusterScheduler:
         return aged + factors.size * self._share(job) + tier
 
     def _share(self, job: ClusterJob) -> float:
-        """The largest share that it asks for of any resource of the cluster."""
+        """Return the largest requested share of a resource of the cluster."""
         return float((job.tasks * job.task / self._whole).max())
 
     def _fair(self, user: str | None) -> float:
         return self.cluster.factors.fairshare * exp2(-self.used(user) / self.cluster.factors.share)
 
     def used(self, user: str | None) -> float:
-        """The share of the cluster that a user has held, in the mean that fades."""
+        """Return the decayed mean share of the cluster that a user has held."""
         held = self._users.get(user)
         if held is None:
             return 0.0
@@ -191,7 +192,7 @@ class ClusterScheduler:
         return held.used * kept + held.share * (1.0 - kept)
 
     def _nodes_for(self, partition: str, gpu_type: str | None) -> Mask:
-        """The nodes of a partition that may be used and have GPUs of a type, where one is named."""
+        """Return a mask of the usable nodes of a partition, with GPUs of the type if one is given."""
         known = self._allowed.get((partition, gpu_type))
         if known is None:
             pools = self._partitions[partition].pools
@@ -202,7 +203,7 @@ class ClusterScheduler:
         return known
 
     def _can_run(self, job: ClusterJob, partition: Partition) -> bool:
-        """Whether it would start there if nothing else ran and no limit counted what others hold."""
+        """Return True if the job would start on the empty cluster."""
         rules = (
             (partition.users, job.user), (partition.groups, job.group),
             (partition.accounts, job.account), (partition.qos, job.qos),
@@ -223,7 +224,7 @@ class ClusterScheduler:
     # Limits.
 
     def _limits_on(self, job: ClusterJob, partition: str) -> Iterator[tuple[int, Limit, str | None]]:
-        """The limits that hold for a job in a partition, and whose jobs each counts together with it."""
+        """Yield the limits of a job in a partition, each with its index and the owner whose jobs it counts."""
         for number, limit in enumerate(self.cluster.limits):
             whose = None if limit.per == "all" else getattr(job, limit.per)
             if (
@@ -234,7 +235,7 @@ class ClusterScheduler:
                 yield number, limit, whose
 
     def _report_reasons(self) -> None:
-        """Tell of each queued job whose reason has changed which limit keeps it back, or that none does."""
+        """Report each changed reason of a pending job; the reason is empty if no limit blocks the job."""
         if not self._reports_reasons:
             return
         self._reported = {name: reason for name, reason in self._reported.items() if name in self.queue}
@@ -245,7 +246,7 @@ class ClusterScheduler:
                 self._events.append(Alter(site=self.site, time=float(self.now), job=name, pending_reason=reason))
 
     def _reason(self, job: ClusterJob) -> str:
-        """The word for the limit that keeps a job from starting anywhere; empty where none does."""
+        """Return the reason if limits block a job in all its partitions, else an empty text."""
         words = [self._word(job, partition.name) for partition in self._places[job.job]]
         return words[0] if all(words) else ""
 
@@ -261,14 +262,14 @@ class ClusterScheduler:
         return ""
 
     def _forbidden(self, job: ClusterJob, partition: str) -> bool:
-        """Whether a limit keeps it from starting now."""
+        """Return True if a limit blocks the job now."""
         needs = _needs(job)
         return any(
             (number, whose) in self._limited and _beyond(limit, self._limited[number, whose] + needs)
             for number, limit, whose in self._limits_on(job, partition)
         )
 
-    # What happens.
+    # Events.
 
     def _start(self, job: ClusterJob, partition: str, counts: Ints) -> None:
         use = self.nodes.use_of(Wanted.of(job), counts)
@@ -298,7 +299,7 @@ class ClusterScheduler:
         self._events.append(End(site=self.site, time=float(self.now), job=name, state=state))
 
     def _hold(self, job: ClusterJob, partition: str, sign: int) -> None:
-        """What a job has counts for its user and for the limits (1), or does no more (-1)."""
+        """Add (1) or subtract (-1) the resources of a job for its user and for the limits."""
         held = self._users.get(job.user, _Held())
         self._users[job.user] = _Held(held.share + sign * self._share(job), self.used(job.user), self.now)
         for number, _, whose in self._limits_on(job, partition):
@@ -314,7 +315,7 @@ class ClusterScheduler:
         del self.queue[name], self._places[name]
 
     def _renew_windows(self) -> None:
-        """Go by the windows that are announced and not over."""
+        """Update the claims to the announced windows that are not over."""
         self._windows = [
             window for window in self.cluster.windows if window.announced <= self.now < window.reservation.end
         ]
@@ -335,7 +336,7 @@ class ClusterScheduler:
         self.now = max(self.now, until)
 
     def _step(self, time: int) -> None:
-        """Take all that happens in this second, and start the jobs that it makes room for."""
+        """Process the alarms of this second, and start jobs."""
         self.now = time
         while self._alarms and self._alarms[0][0] == time:
             _, kind, _, name = heapq.heappop(self._alarms)
@@ -355,7 +356,7 @@ class ClusterScheduler:
 
 
 def _needs(job: ClusterJob) -> Ints:
-    """What of limits it takes: CPUs, GPUs, nodes, bytes of memory, jobs."""
+    """Return the counted resources of a job: CPUs, GPUs, nodes, bytes of memory, jobs."""
     each = (job.tasks * job.cpus, job.tasks * job.gpus, job.nodes or 1, job.tasks * job.memory, 1)
     return np.array(each, dtype=np.int64)
 
@@ -366,7 +367,7 @@ def _beyond(limit: Limit, held: Ints) -> bool:
 
 
 def _exceeded(limit: Limit, held: Ints) -> str:
-    """Slurm's word for the first of what a limit counts of which this is too much."""
+    """Return Slurm's name of the first exceeded resource of a limit."""
     caps = (limit.cpus, limit.gpus, limit.nodes, limit.memory, limit.jobs)
     words = ("Cpu", "Gres", "Node", "Memory", "Jobs")
     return next(word for word, cap, has in zip(words, caps, held, strict=True) if cap is not None and has > cap)
@@ -375,9 +376,13 @@ def _exceeded(limit: Limit, held: Ints) -> str:
 def run_cluster(
     jobs: Iterable[ClusterJob], cluster: Cluster, site: str, reports_reasons: bool = False
 ) -> Iterator[AnyEvent]:
-    """The site's events in the order of time: its capacity at the first submission, then all others.
+    """Yield the events of the site by time: its capacity at the first submission, then all others.
 
-    `jobs` come in the order of submission. Raises ValueError as `submit` does.
+    Args:
+        jobs: in the order of submission.
+
+    Raises:
+        ValueError: as `submit`.
     """
     scheduler: ClusterScheduler | None = None
     for job in jobs:

@@ -1,7 +1,7 @@
 """Jobs for simulated clusters, and two such sites.
 
-Sizes, run times, walltimes, users and sessions are those of `models.simulation.workload` (Lublin and Feitelson), made
-for each stream of jobs apart: a machine of so many CPUs, GPUs or nodes.
+Sizes, run times, walltimes, users and sessions are from `models.simulation.workload` (Lublin and Feitelson), generated
+separately for each stream of jobs, as for a machine of `units` CPUs, GPUs or nodes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,16 +16,16 @@ from tests.simulation.cluster.machine import Cluster, ClusterJob, Factors
 
 GB = 1 << 30
 SOME_JOBS = 500
-"""Jobs of a stream at first; twice as many, and so on, where these end too early."""
+"""Initial number of jobs of a stream; doubled until they cover the days."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that go to the same partitions.
+    """Jobs for the same partitions.
 
-    They are those of a machine of so many `units` ("cpu", "gpu", "node"), of which they offer the share `load`; they
-    run for the `shorter`-th part of what the model says, and as many times more of them come. A unit comes with
-    `cpus` and with one of the `memories` (GB), as a user's session chooses; a node has at most `per_node` GPUs of the
-    type `gpu_type`. `largest` bounds a job's units. Some have one of the `qos`, by their shares; the rest none.
+    They are generated for a machine of `units` units ("cpu", "gpu", "node") with the offered load `load`. Run times of
+    the model are divided by `shorter`, and the number of jobs is multiplied by it. A unit has `cpus` CPUs and one of
+    the `memories` (GB), chosen per session of a user. A node has at most `per_node` GPUs of the type `gpu_type`.
+    `largest` is the maximum of units per job. `qos` has shares of jobs by QOS; the other jobs have none.
     """
 
     partitions: tuple[str, ...]
@@ -51,7 +51,7 @@ class ClusterSite(NamedTuple):
 
 
 def generate_for(site: ClusterSite, seed: int, days: float, start_time: int) -> list[ClusterJob]:
-    """The jobs of so many days in the order of submission; the same for the same arguments."""
+    """Return the jobs of these days in the order of submission; equal arguments give equal jobs."""
     streams = [
         list(_stream(stream, number, seed + 1000 * number, days, start_time))
         for number, stream in enumerate(site.streams, 1)
@@ -146,7 +146,7 @@ MIXED = ClusterSite(
         ),
     ),
 )
-"""Four partitions with nodes of their own: `batch` is full, `gpu` busy, with a limit on users, `old` and `fat` idle."""
+"""Four partitions with separate nodes: `batch` is full, `gpu` is busy and limits users, `old` and `fat` are idle."""
 
 SHARED = ClusterSite(
     Cluster(
@@ -179,8 +179,8 @@ SHARED = ClusterSite(
         Stream(partitions=("gpu",), unit="gpu", units=24, load=0.7, cpus=7, memories=(60,), per_node=4, longest_s=DAY),
     ),
 )  # fmt: skip
-"""Partitions of three tiers that share nodes, limits of a QOS, jobs that take whole nodes, and GPU nodes that a spare
-partition may use too."""
+"""Partitions of three tiers with shared nodes, limits of a QOS, exclusive jobs, and a spare partition that includes GPU
+nodes."""
 
 SMALL = ClusterSite(
     Cluster(
@@ -211,6 +211,6 @@ SMALL = ClusterSite(
         ),
     ),
 )
-"""A small site with three partitions, for showing."""
+"""A small site with three partitions, for demonstrations."""
 
 CLUSTER_SITES = {"mixed": MIXED, "shared": SHARED}
