@@ -1,7 +1,7 @@
-"""What the documentation shows of commands, made by running them: `python -m tests.samples` writes it anew.
+"""Generate the sample outputs of commands in the documentation: `python -m tests.samples` updates them.
 
-A comment `<!-- sample: NAME -->` stands before each. The sites are the two traces of the tutorial, up to a moment, on
-engines in this process, which say what workers do.
+A comment `<!-- sample: NAME -->` precedes each sample. The sites are the first hours of the two traces of the
+tutorial. Engines in this process answer like workers.
 """
 
 import re
@@ -29,13 +29,13 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
 SITES = {"birch": "KTH", "cedar": "CTC"}
 HOURS = 150
-"""How much of each trace has happened, as `queuecast ingest --until 150` has it."""
+"""Hours of each trace, as for `queuecast ingest --until 150`."""
 
 MARKED = re.compile(r"(<!-- sample: ([\w-]+) -->\n\n)((?: {4}[^\n]*\n|\n(?= {4}))+)")
 
 
 class Workers(FakeClient):
-    """Answers as workers do that have read all events of their sites."""
+    """Answer like workers that have processed all events of their sites."""
 
     async def _send(self, question: AnyQuestion) -> None:
         engine = self._engines[question.site]
@@ -43,7 +43,7 @@ class Workers(FakeClient):
 
 
 def grid(site: str, found: list[Prediction | Outcome]) -> Engine:
-    """A site at that moment; what was said of its jobs is added to `found`."""
+    """Return the engine of a site after these hours; append the records about its jobs to `found`."""
     trace = read_swf(trace_path(SITES[site]))
     engine = Engine(site, EngineSettings())
     for event in takewhile(lambda event: event.time <= trace.begin + HOURS * 3600, events_of(trace, site)):
@@ -53,7 +53,7 @@ def grid(site: str, found: list[Prediction | Outcome]) -> Engine:
 
 
 def samples() -> dict[str, str]:
-    """The text of each sample, as it is printed within 80 columns."""
+    """Return the text of each sample, printed within 80 columns."""
     found: list[Prediction | Outcome] = []
     engines = [grid(site, found) for site in SITES]
     lines = [line(one) for one in found if one.site == "birch"]
@@ -76,7 +76,7 @@ def samples() -> dict[str, str]:
 
 
 def filled(text: str, made: dict[str, str]) -> str:
-    """A document with its samples as they are."""
+    """Return a document with updated samples."""
 
     def sample(found: "re.Match[str]") -> str:
         return found[1] + "".join(f"    {row}".rstrip() + "\n" for row in made[found[2]].splitlines())
@@ -85,7 +85,7 @@ def filled(text: str, made: dict[str, str]) -> str:
 
 
 def each(make: Callable[[], dict[str, str]] = samples) -> Iterator[tuple[Path, str, str]]:
-    """Each document, its text, and its text as it should be."""
+    """Yield each document with its present and its updated text."""
     made = make()
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")

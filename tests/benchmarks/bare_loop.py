@@ -1,4 +1,4 @@
-"""The least that a Faust worker can do with an event: write a table, send a record. Run as a process by the benchmark.
+"""A minimal Faust worker that writes a table and sends a record per event; the benchmark runs it as a process.
 
 python bare_loop.py BOOTSTRAP PREFIX PARTITIONS DIRECTORY
 """
@@ -12,7 +12,7 @@ from mode import loop
 
 
 def bare_loop(bootstrap: str, prefix: str, partitions: int, directory: str) -> Any:
-    """The app, on the topics that begin with `prefix`."""
+    """Return the app for the topics whose names begin with `prefix`."""
     app = faust.App(
         f"{prefix}bare",
         broker=f"kafka://{bootstrap}",
@@ -32,7 +32,7 @@ def bare_loop(bootstrap: str, prefix: str, partitions: int, directory: str) -> A
 
     @app.agent(app.topic(f"{prefix}events", **raw), concurrency=1)
     async def forward(stream: Any) -> None:
-        """Keep the last event of each site, and send every event on."""
+        """Store the last event of each site, and forward every event."""
         async for event in stream.events():
             table[event.key] = event.value
             await outputs.send(key=event.key, value=event.value)

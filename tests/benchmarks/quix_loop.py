@@ -1,4 +1,4 @@
-"""A stateful map with a changelog in quix-streams: keep each site's last event, send every event on.
+"""A stateful map with a changelog in quix-streams: store each site's last event, and forward every event.
 
 python quix_loop.py BOOTSTRAP PREFIX PARTITIONS DIRECTORY
 """
@@ -12,7 +12,7 @@ from quixstreams.models import TopicConfig
 
 
 def quix_loop(bootstrap: str, prefix: str, partitions: int, directory: str) -> Any:
-    """The application, on the topics that begin with `prefix`."""
+    """Return the application for the topics whose names begin with `prefix`."""
     app = Application(
         broker_address=bootstrap,
         consumer_group=f"{prefix}quix",

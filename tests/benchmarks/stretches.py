@@ -1,10 +1,10 @@
-"""How far the default is from the better trivial rule, stretch by stretch, and how its bounds hold by month and queue.
+"""Compare the default with the better baseline by stretch of jobs, and print the coverage by month and queue.
 
     queuecast replay TRACE --rows 1 60000 --shadows --outcomes FILE
     python -m tests.benchmarks.stretches TRACE FILE
 
-Stretches are of 2000 jobs in the order of submission, end to end from the 1001st on. Months are of 30 days from the
-first submission; those of 200 jobs and queues of 1000 are looked at.
+Consecutive stretches have 2000 jobs in the order of submission, from the 1001st on. Months have 30 days from the first
+submission. The coverage is printed for months of at least 200 jobs and for queues of at least 1000.
 """
 
 import sys
@@ -24,7 +24,7 @@ MONTH_S, MONTH_JOBS, QUEUE_JOBS = 30 * 86_400.0, 200, 1000
 
 
 class Scored(NamedTuple):
-    """One job: its line in the trace, the errors by method in hours, and whether it waited no longer than its bound."""
+    """A job: its line in the trace, the errors by method in hours, and whether its bound covered the wait."""
 
     job: SwfJob
     errors_h: dict[str, float]
@@ -32,7 +32,7 @@ class Scored(NamedTuple):
 
 
 def scored(trace: Path, outcomes: Path) -> list[Scored]:
-    """The jobs of which every method's outcome is there, in the order of submission."""
+    """Return the jobs with an outcome of every method, in the order of submission."""
     errors: dict[str, dict[str, float]] = {}
     held: dict[str, bool] = {}
     with outcomes.open("rb") as lines:
@@ -48,7 +48,7 @@ def scored(trace: Path, outcomes: Path) -> list[Scored]:
 
 
 def worst(jobs: list[Scored]) -> list[tuple[float, int, float, float]]:
-    """The factors of the stretches, the largest first, with the place of the first job and both mean errors, hours."""
+    """Return the ratios of the stretches, descending, with the index of the first job and both mean errors (h)."""
     found = []
     for begin in range(LEARNING, len(jobs) - STRETCH + 1, STRETCH):
         part = jobs[begin : begin + STRETCH]
@@ -59,7 +59,7 @@ def worst(jobs: list[Scored]) -> list[tuple[float, int, float, float]]:
 
 
 def coverage(jobs: list[Scored], least: int, group: dict[int, int]) -> list[tuple[int, int, float]]:
-    """Of each group of so many jobs or more: its number, jobs, and the share within the bound."""
+    """Return the number, size and coverage of each group with at least `least` jobs."""
     found: dict[int, list[bool]] = {}
     for place, one in enumerate(jobs):
         found.setdefault(group[place], []).append(one.held)
@@ -67,7 +67,7 @@ def coverage(jobs: list[Scored], least: int, group: dict[int, int]) -> list[tupl
 
 
 def main() -> None:
-    """Print what the module says."""
+    """Print the stretches and the coverage."""
     jobs = scored(Path(sys.argv[1]), Path(sys.argv[2]))
     stretches = worst(jobs)
     print(f"{len(jobs)} jobs, {np.mean([one.held for one in jobs]):.1%} within the bound of {BOUND}")

@@ -53,17 +53,17 @@ MAX_OVERHEAD_US = 400.0
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    """Four busy sites; about three events a job."""
+    """Return the events of four busy sites, about three per job."""
     return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """CPU time of a process without its children, which train."""
+    """Return the CPU time of a process without its children, which train (s)."""
     return float(sum(process.cpu_times()[:2]))
 
 
 def cost_us(pid: int, outputs: Outputs, records: int, events: int) -> float:
-    """CPU time of a process per event, µs, from `WARM_UP` of the records to the last one.
+    """Return the CPU time of a process per event (µs), from `WARM_UP` of the records to the last one.
 
     Args:
         records: Number of records that the events give.
@@ -81,7 +81,7 @@ def cost_us(pid: int, outputs: Outputs, records: int, events: int) -> float:
 
 
 def engine_us(events: list[AnyEvent]) -> float:
-    """CPU time of the engines alone per event, µs, without the first share of the events."""
+    """Return the CPU time of the engines alone per event (µs), without the first share of the events."""
     settings = EngineSettings(**ENGINE)
     engines = {site: Engine(site, settings) for site in SITES}
     first, begin = int(WARM_UP * len(events)), 0.0
@@ -106,16 +106,16 @@ def interpreter(program: str) -> Iterator[None]:
 
 
 def measure_loop(here: Deployment, events: list[AnyEvent], directory: Path, script: str) -> float:
-    """CPU time of a loop per event, µs."""
+    """Return the CPU time of a loop per event (µs)."""
     with bare_loop(here, directory, script) as process:
         outputs = Outputs(here, f"{here.settings.kafka.prefix}bare-outputs")
         return cost_us(process.pid, outputs, len(events), len(events))
 
 
 def measure_worker(here: Deployment, events: list[AnyEvent], program: str) -> float:
-    """CPU time of a worker per event, µs."""
+    """Return the CPU time of a worker per event (µs)."""
     submitted = sum(isinstance(event, Submit) for event in events)
-    left = sum(not isinstance(event, (Capacity, Submit)) for event in events)  # of each one outcome follows
+    left = sum(not isinstance(event, (Capacity, Submit)) for event in events)  # each has one outcome
     with interpreter(program):
         here.worker.start()
     try:

@@ -19,7 +19,7 @@ LEAST_RATIO = 50.0
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    """A busy site with a full history and queued jobs."""
+    """Return the engine of a busy site with a full history and queued jobs."""
     engine = Engine("alder", EngineSettings(method="median", shadows=(), history=HISTORY))
     for event in run(generate(1, 7000, cpus=128, load=0.85), 128, "alder"):
         if len(engine.context.history) == HISTORY and engine.context.state.jobs:

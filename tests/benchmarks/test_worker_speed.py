@@ -170,6 +170,6 @@ def test_worker_latency_is_compared_with_bare_loop(deploy: Deploy, events: list[
 
 
 def percentiles(seconds: list[float]) -> tuple[float, float]:
-    """The median and the 99th percentile, milliseconds."""
+    """Return the median and the 99th percentile (ms)."""
     cuts = quantiles(seconds, n=100)
     return 1000 * cuts[49], 1000 * cuts[98]

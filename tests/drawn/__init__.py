@@ -1,3 +1,4 @@
-"""The dashboards as pictures, without a Grafana: `python -m tests.drawn DIRECTORY` plays the demo's grid on a
-stack of its own under Prometheus, asks every panel's queries over that time, and draws what they answer.
+"""Draw the dashboards without Grafana: `python -m tests.drawn DIRECTORY`.
+
+It plays the demo's grid on a separate stack with Prometheus, runs the queries of every panel, and draws the results.
 """

@@ -1,4 +1,4 @@
-"""Plays, asks and draws; says which panels have no data, and ends with 1 where one has none that should."""
+"""Play the grid and draw the dashboards; print the panels without expected data, and exit with 1 if there are any."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ from tests.drawn.queries import PanelAnswers, answered
 from tests.support.dashboards import FILES, loaded
 
 NEVER = {"Lag of sources", "Call duration", "Failed calls", "Actual wait by account"}
-"""Panels without data in the demo: its source reads a file, so it calls nothing and does not say what is left; its jobs
-have no accounts."""
+"""Panels without data in the demo: its source reads a file, so it has no calls and no lag; its jobs have no
+accounts."""
 
 
 def main(directory: Path, seconds: float, jobs: int) -> int:

@@ -1,4 +1,4 @@
-"""A dashboard as one picture, its panels where Grafana has them."""
+"""Draw a dashboard as one picture, with the panel layout of Grafana."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,31 +15,31 @@ from streams.text.quantities import size_text
 from tests.drawn.queries import PanelAnswers, Series
 
 COLUMNS = 24
-"""Of Grafana's grid."""
+"""Columns of Grafana's grid."""
 
 WIDTH_IN, UNIT_IN, TITLE_IN = 20.0, 0.36, 0.6
-"""Inches: the width of the picture, the height of a unit of Grafana's grid, of the dashboard's title."""
+"""Width of the picture, height of a unit of Grafana's grid, and height of the dashboard's title (inches)."""
 
 LEFT_IN, RIGHT_IN, TOP_IN, LEGEND_LINE_IN = 0.62, 0.15, 0.38, 0.17
-"""Inches within a panel: left of its axes, right of them, above them, and for each line of its legend."""
+"""Margins of a panel left, right and above its axes, and height of a legend line (inches)."""
 
 LETTER_IN = 0.085
-"""Inches that a letter takes at an axis."""
+"""Width of a letter at an axis (inches)."""
 
 MAX_LEGEND = 6
-"""Lines of a legend; how many more series there are is said below."""
+"""Maximum lines of a legend; the number of further series is printed below."""
 
 MAX_ROWS = 13
-"""Rows of a table; how many more there are is said below."""
+"""Maximum rows of a table; the number of further rows is printed below."""
 
 DOTS_PER_INCH = 80
 
 STEPS_S = (1, 2, 5, 15, 30, 60, 300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
-"""How far apart marks of durations are."""
+"""Distances between ticks of durations."""
 
 
 def draw(panels: Sequence[PanelAnswers], path: Path, title: str) -> None:
-    """Draw a dashboard into a PNG."""
+    """Draw a dashboard to a PNG."""
     places = [panel.panel["gridPos"] for panel in panels]
     height = TITLE_IN + UNIT_IN * max(place.get("y", 0) + place["h"] for place in places)
     figure = Figure(figsize=(WIDTH_IN, height), dpi=DOTS_PER_INCH, facecolor="#f4f5f5")
@@ -56,7 +56,7 @@ def draw(panels: Sequence[PanelAnswers], path: Path, title: str) -> None:
 
 
 def _draw_panel(figure: Figure, panel: PanelAnswers, box: tuple[float, float, float, float]) -> None:
-    """Draw a panel into its box: left, top, width and height in inches."""
+    """Draw a panel into its box: left, top, width and height (inches)."""
     left, top, width, height = box
     frame = _axes(figure, left + 0.05, top - height + 0.05, width - 0.1, height - 0.1)
     frame.set_xticks([])
@@ -75,7 +75,7 @@ def _draw_panel(figure: Figure, panel: PanelAnswers, box: tuple[float, float, fl
 
 
 def _left_in(panel: PanelAnswers, series: Sequence[Series]) -> float:
-    """Inches left of a panel's axes: what its names take, if they stand there."""
+    """Return the left margin of a panel (inches), wide enough for the names at the axis."""
     if panel.kind == "bargauge":
         return 0.3 + 0.075 * max(len(one.legend) for one in series)
     return LEFT_IN if panel.kind == "timeseries" else RIGHT_IN
@@ -110,13 +110,13 @@ def _lines(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
 
 
 def marks(most: float) -> list[float]:
-    """Some round durations (seconds) from 0 to the largest."""
+    """Return round durations (s) from 0 to the largest."""
     step = next((step for step in STEPS_S if most / step <= 5), most / 5)
     return [step * number for number in range(int(most / step) + 1)]
 
 
 def _make_room(axes: Any, marks: Sequence[str]) -> None:
-    """Move the left side of the axes so far that the marks there are within the panel."""
+    """Move the left side of the axes so that the tick labels are inside the panel."""
     more = max(0.15 + LETTER_IN * max(map(len, marks)) - LEFT_IN, 0.0) / WIDTH_IN
     place = axes.get_position()
     axes.set_position((place.x0 + more, place.y0, place.width - more, place.height))
@@ -140,7 +140,7 @@ def _stack(axes: Any, series: Sequence[Series], begin: float, as_bars: bool) -> 
 
 
 def _legend(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
-    """The names with the last value and the largest, as Grafana has them below the plot."""
+    """Draw the names with the last and the largest value below the plot, like Grafana."""
     size = axes.get_position().height * axes.figure.get_figheight()
     for place, head in ((0.8, "last"), (1.0, "max")):
         down = -0.36 / size
@@ -170,7 +170,7 @@ def _stats(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
 
 
 def _bars(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
-    if str(panel.panel["targets"][0]["expr"]).startswith("sort_desc"):  # which Prometheus does not do over time
+    if str(panel.panel["targets"][0]["expr"]).startswith("sort_desc"):  # Prometheus does not sort range queries
         series = sorted(series, key=lambda one: -one.values[-1])
     values = [one.values[-1] for one in series]
     axes.barh(range(len(series)), values, color=[_color(one.legend) for one in series], height=0.6)
@@ -185,7 +185,7 @@ def _bars(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
 
 
 def _table(axes: Any, panel: PanelAnswers, _: Sequence[Series]) -> None:
-    """A row for each set of labels; a column for each of them and, where they are shown, for each query."""
+    """Draw a row for each set of labels, and a column for each label and each visible query."""
     axes.axis("off")
     organize = panel.panel["transformations"][-1]["options"]
     places, hidden = organize.get("indexByName", {}), organize["excludeByName"]
@@ -237,7 +237,7 @@ def _unit(panel: PanelAnswers) -> str:
 
 
 def shown(value: float, unit: str) -> str:
-    """A value with its unit, about as Grafana shows it.
+    """Return a value with its unit, similar to Grafana.
 
     >>> [shown(90.0, "s"), shown(0.004, "s"), shown(0.25, "percentunit"), shown(24.7, "percentunit")]
     ['1m30s', '4 ms', '25 %', '2,470 %']
@@ -255,5 +255,5 @@ def shown(value: float, unit: str) -> str:
 
 
 def _color(name: str) -> Any:
-    """A name has the same color in each panel."""
+    """Return the color of a name, the same in each panel."""
     return colormaps["tab20"](crc32(name.encode()) % 20)

@@ -1,4 +1,4 @@
-"""The demo's grid on a stack of its own, watched by Prometheus: what the dashboards are drawn of."""
+"""Play the demo's grid on a separate stack with Prometheus, as data for the dashboards."""
 
 import time
 import urllib.error
@@ -25,10 +25,10 @@ from streams.offline.replay import settings_for
 from streams.settings import EstimateSettings, Settings, TopicSettings, WorkerSettings
 
 INTERVAL_S = 1.0
-"""Between scrapes."""
+"""Scrape interval (s)."""
 
 SOURCE_SITE = "elm"
-"""A site whose events come from a source, which follows a file that grows."""
+"""A site with a source that follows a growing file."""
 
 QUESTION = "/v1/rank?cpus=64&walltime=4h"
 
@@ -40,7 +40,7 @@ class SourceProcess(Process):
     page = "/metrics"
 
     def with_place(self, settings: Settings) -> Settings:
-        """The settings as they are: a source's place is not among them."""
+        """Return the settings unchanged, as they contain no address of a source."""
         return settings
 
     def _prepare(self) -> Sequence[str]:
@@ -49,25 +49,25 @@ class SourceProcess(Process):
 
     @property
     def log_of_events(self) -> Path:
-        """The file that it follows."""
+        """The followed file."""
         return self.directory / "events.ndjson"
 
 
 class NotifyProcess(Process):
-    """Notices of jobs that queue, which nobody receives."""
+    """Notifications about pending jobs, without a receiver."""
 
     name = "notify"
     page = "/metrics"
 
     def with_place(self, settings: Settings) -> Settings:
-        """The settings with its place; most jobs are about to start, for the grid's days take minutes."""
+        """Return the settings with its address; days take minutes, so most jobs are about to start."""
         place = {"web_host": LOOPBACK, "web_port": self.port, "before_seconds": 6 * 3600.0}
         return msgspec.structs.replace(settings, notify=msgspec.structs.replace(settings.notify, **place))
 
 
 @contextmanager
 def played(seconds: float, jobs: int) -> Iterator[tuple[Prometheus, float, float]]:
-    """Play the grid; gives Prometheus, and from when until when (Unix seconds) the grid was played."""
+    """Play the grid; yield Prometheus, and the begin and end of the play (Unix seconds)."""
     scenario = simulated_scenario(jobs)
     base = Settings(
         topics=TopicSettings(partitions=4),
@@ -107,7 +107,7 @@ def played(seconds: float, jobs: int) -> Iterator[tuple[Prometheus, float, float
 
 
 def _quick_rules(directory: Path) -> Iterator[Path]:
-    """The project's rules, each evaluated as often as Prometheus scrapes."""
+    """Yield the project's rule files with the scrape interval as evaluation interval."""
     for file in RULES:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
         for group in document["groups"]:
@@ -120,7 +120,7 @@ def _quick_rules(directory: Path) -> Iterator[Path]:
 def _play(
     scenario: Scenario, settings: Settings, seconds: float, servers: tuple[WorkerProcess, ServeProcess, SourceProcess]
 ) -> None:
-    """Send the grid's events; ask meanwhile, let the source read, and send what is wrong, about once a second."""
+    """Send the grid's events; about once a second, send a query, a source event and an invalid event."""
     progress = DemoProgress(scenario, settings.engine)
     producer = KafkaProducer(**settings.kafka.client_options())
     topic, (_, serve, source) = Topics(settings.kafka.prefix).events, servers
@@ -139,7 +139,7 @@ def _play(
             log.write(b"".join(line + b"\n" for _, line in zip(range(40), elm, strict=False)) + b"no event\n")
             log.flush()
             producer.send(topic, key=b"birch", value=wrong[int(due) % len(wrong)])
-            for headers in ({}, {"Host": "elsewhere"}):  # the second is refused
+            for headers in ({}, {"Host": "elsewhere"}):  # the second is rejected
                 request = urllib.request.Request(f"{serve.url.rstrip('/')}{QUESTION}", headers=headers)
                 with suppress(urllib.error.HTTPError):
                     _opener.open(request, timeout=10).close()

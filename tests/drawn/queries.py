@@ -1,4 +1,4 @@
-"""What Prometheus answers to a dashboard's queries: of each panel, its series over time or its latest values."""
+"""Query Prometheus for the panels of a dashboard: series over time, or latest values."""
 
 import json
 import math
@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 from deploy.local.stack import Prometheus
 
 STEPS = 150
-"""Points of a line."""
+"""Number of points of a line."""
 
 LATEST_S = 30.0
-"""Where the latest value is asked for, so far back (s) it is looked for: a busy machine may miss a scrape."""
+"""Range of a query for the latest value (s), as a busy machine may miss a scrape."""
 
 EVERYTHING = ".+"
-"""What a variable is that lets all values in."""
+"""Value of a variable that matches all values."""
 
 Labels = Mapping[str, str]
 
 
 class Series(NamedTuple):
-    """One line of a panel: its name as the legend has it, its labels, and its points; times in Unix seconds."""
+    """A line of a panel: its name in the legend, its labels, and its points (Unix seconds, value)."""
 
     legend: str
     labels: Labels
@@ -32,24 +32,24 @@ class Series(NamedTuple):
 
 
 class PanelAnswers(NamedTuple):
-    """A panel as it is in the dashboard's file, and what each of its queries was answered."""
+    """A panel of the dashboard's file, and the results of its queries."""
 
     panel: dict[str, Any]
     answers: list[list[Series]]
 
     @property
     def kind(self) -> str:
-        """Its type: timeseries, stat, bargauge, table, or row for a section's title."""
+        """Type of the panel: timeseries, stat, bargauge, table, or row for the title of a section."""
         return str(self.panel["type"])
 
     @property
     def title(self) -> str:
-        """Its title."""
+        """Title of the panel."""
         return str(self.panel["title"])
 
 
 def answered(prometheus: Prometheus, dashboard: dict[str, Any], begin: float, end: float) -> list[PanelAnswers]:
-    """Every panel of a dashboard with its answers from `begin` to `end` (Unix seconds), of all sites and methods."""
+    """Return each panel with its results from `begin` to `end` (Unix seconds), for all sites and methods."""
     names = [variable["name"] for variable in dashboard["templating"]["list"]]
     span = {"window": f"{max(round(end - begin), 1)}s", "__rate_interval": "8s"}
     variables = dict.fromkeys(names, EVERYTHING) | span
@@ -92,5 +92,5 @@ def _series(results: list[dict[str, Any]], legend: str) -> Iterator[Series]:
 
 
 def _named(legend: str, labels: Labels) -> str:
-    """A legend's text with labels in place of their names in double braces."""
+    """Replace the names of labels in double braces in a legend by their values."""
     return re.sub(r"{{(\w+)}}", lambda match: labels.get(match[1], ""), legend)

@@ -1,1 +1,1 @@
-"""The prior of the package: trained here, and measured without the site that it is tried on."""
+"""Train the prior of the package, and measure it on sites outside its training set."""

@@ -1,7 +1,7 @@
-"""Whether the last jobs of a history teach as much as all: `python -m tests.prior.last_jobs LOG --cut N --sent 9600`.
+"""Compare training on the last jobs of a history and on all: `python -m tests.prior.last_jobs LOG --cut N --sent 9600`.
 
-The default predicts the 2000 jobs after a submission, once having been told all that was before, and then the last jobs
-alone, or fewer of them predicted. Errors are compared job by job.
+The default method predicts the 2000 jobs after a submission: first with the full history, then with only the last jobs,
+or with fewer predicted ones. Errors are compared job by job.
 """
 
 from argparse import ArgumentParser
@@ -21,11 +21,11 @@ from tests.prior.week_one import parted
 
 FOLLOWED = 2000
 STRETCH = 50
-"""Jobs that are drawn together for the interval."""
+"""Size of a bootstrap block (jobs)."""
 
 
 def errors_of(steps: Iterable[OutgoingEvent], rest: list[AnyEvent]) -> Floats:
-    """The absolute errors of the first jobs after a history, hours; nan where there is none."""
+    """Return the absolute errors of the first jobs after a history (h); nan if there is none."""
     engine = Engine(rest[0].site, EngineSettings())
     for number, step in enumerate(steps):
         if step.event is not None:
@@ -42,7 +42,7 @@ def errors_of(steps: Iterable[OutgoingEvent], rest: list[AnyEvent]) -> Floats:
 
 
 def interval(differences: Floats) -> Floats:
-    """Of the mean, 95 %: by drawing stretches."""
+    """Return the 95 % interval of the mean, by a bootstrap over blocks."""
     stretches = differences[: len(differences) // STRETCH * STRETCH].reshape(-1, STRETCH).mean(1)
     drawn = np.random.default_rng(0).integers(0, len(stretches), (2000, len(stretches)))
     found: Floats = np.percentile(stretches[drawn].mean(1), [2.5, 97.5])
@@ -50,7 +50,7 @@ def interval(differences: Floats) -> Floats:
 
 
 def main() -> None:
-    """Print a line for each way to tell the history."""
+    """Print a line for each selection of the history."""
     parser = ArgumentParser(prog="python -m tests.prior.last_jobs", description=__doc__)
     parser.add_argument("log", type=Path)
     parser.add_argument("--cut", type=int, default=10_000, help="jobs before")

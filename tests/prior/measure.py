@@ -1,7 +1,7 @@
-"""How much the prior is worth at sites it never saw: `python -m tests.prior.measure LOG... [--jobs 20000]`.
+"""Measure the prior at new sites: `python -m tests.prior.measure LOG... [--jobs 20000]`.
 
-For each log a prior is trained on the others and on made months. The default then predicts the log's first jobs, with
-it and without.
+For each log, a prior is trained on the other logs and on generated months. Then the default method predicts the first
+jobs of the log with and without the prior.
 """
 
 from argparse import ArgumentParser
@@ -22,16 +22,16 @@ from streams.offline.pretraining import first_events, prior_of, training_set_of
 from tests.prior.months import lesson_of_months
 
 STRETCHES = ((1, 300), (301, 1000), (1001, 5000), (5001, 20_000))
-"""The first and the last job of each row of the table."""
+"""First and last job of each row of the table."""
 
 FOLLOWED = 1.2
-"""So many times the jobs that are scored are submitted, so that most of them start."""
+"""Ratio of submitted to scored jobs, so that most of the latter start."""
 
 RULES = ("zero", "median", "blend")
 
 
 class Errors(NamedTuple):
-    """Of the jobs that started, (n): number in the log, errors by method, and whether the bound of 0.9 held."""
+    """Arrays over the started jobs: number in the log, errors by method, and coverage of the 0.9 bound."""
 
     numbers: np.ndarray
     errors_s: dict[str, np.ndarray]
@@ -39,7 +39,7 @@ class Errors(NamedTuple):
 
 
 def errors_of(log: Path, jobs: int, prior: Prior | None) -> Errors:
-    """What the default and the trivial rules are wrong by at a log's first jobs, seconds; 60 s for 20,000."""
+    """Return the errors of the default method and the baselines at the first jobs of a log (s)."""
     numbers: dict[tuple[str, int], int] = {}
     found: dict[tuple[int, str], tuple[float, bool]] = {}
     engine = None
@@ -60,7 +60,7 @@ def errors_of(log: Path, jobs: int, prior: Prior | None) -> Errors:
 
 
 def lines_of(log: str, without: Errors, by: Errors) -> Iterator[str]:
-    """The table's rows of one log."""
+    """Yield the table rows of a log."""
     for first, last in STRETCHES:
         place = (by.numbers >= first) & (by.numbers <= last)
         if place.any():
@@ -76,7 +76,7 @@ def _measure(log: Path, jobs: int, lessons: Sequence[TrainingSet]) -> list[str]:
 
 
 def main() -> None:
-    """Print the table, log by log."""
+    """Print the table."""
     parser = ArgumentParser(prog="python -m tests.prior.measure", description=__doc__)
     parser.add_argument("logs", nargs="+", type=Path)
     parser.add_argument("--jobs", type=int, default=STRETCHES[-1][-1])

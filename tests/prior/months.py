@@ -1,8 +1,8 @@
-"""Months of sites that never were, from which the package's prior learns beside the logs.
+"""Generate months of random sites, as further training data for the package's prior.
 
-What a site is like is drawn: its machine, load and users, how many jobs they send at a time, by which rules it is
-scheduled (`tests.simulation.drawn`), and what its events leave out. So the prior knows queues in general, and sites
-whose jobs say little.
+Random properties are the machine, its load and users, the number of jobs submitted together, the scheduling rules
+(`tests.simulation.drawn`) and the fields missing from the events. So the prior covers many kinds of queues, and sites
+whose jobs have few fields.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from tests.simulation.drawn import Drawn, draw
 
 MONTHS = 200
 JOBS = 1500
-"""Jobs of each, which are sent in three to eight weeks."""
+"""Jobs per month; their submissions take three to eight weeks."""
 
 TAUGHT = 300
-"""Of them so many are learnt from, at random: more would be like each other."""
+"""Number of random jobs of a month used for training; more would be too similar."""
 
 
 def events_of(seed: int) -> Iterator[AnyEvent]:
-    """What a scheduler tells of one month."""
+    """Yield the events of a month."""
     by = Random(70_000 + seed)
     cpus = by.choice((32, 64, 100, 128, 256, 430, 512, 1024, 2048))
     load, users, impatient = by.uniform(0.5, 0.95), by.choice((10, 20, 40, 80, 160)), by.choice((0.0, 0.05, 0.1, 0.2))
@@ -43,7 +43,7 @@ def events_of(seed: int) -> Iterator[AnyEvent]:
 
 
 def lesson_of_month(seed: int) -> TrainingSet:
-    """What a month teaches; 1 s."""
+    """Return the training set of a month."""
     teachers = SourceSites()
     for event in events_of(seed):
         teachers.take(event)
@@ -55,7 +55,7 @@ def lesson_of_month(seed: int) -> TrainingSet:
 
 
 def lesson_of_months(cores: Executor, months: int = MONTHS) -> TrainingSet:
-    """What they teach together, as one site of many kinds; 4 minutes of a core for 200."""
+    """Return the joined training set of all months, as of one site."""
     parts = list(cores.map(lesson_of_month, range(months), chunksize=5))
     targets = {aim: np.concatenate([part.targets[aim] for part in parts]) for aim in parts[0].targets}
     weights = np.concatenate([part.weights for part in parts])

@@ -1,7 +1,7 @@
-"""What to do with a site's history when it gets another machine: `python -m tests.prior.moved OLD NEW [--jobs 4000]`.
+"""Compare keeping and resetting a history on a new machine: `python -m tests.prior.moved OLD NEW [--jobs 4000]`.
 
-The jobs of one log, then those of another one under the same name. The default predicts the latter: with all that it
-has learnt, and begun anew (`queuecast site NAME reset`).
+The jobs of a log are followed by those of another log under the same site name. The default method predicts the latter
+with its full history, and after a reset (`queuecast site NAME reset`).
 """
 
 from argparse import ArgumentParser
@@ -23,7 +23,7 @@ GAP_S = 86_400.0
 
 
 def moved(old: list[AnyEvent], new: list[AnyEvent]) -> list[AnyEvent]:
-    """The events of the new machine, at the old one's site and after its last; its jobs have other names."""
+    """Return the events of the new machine, with the old site, later times and other job names."""
     later = max(event.time for event in old) + GAP_S - new[0].time
     found = []
     for event in new:
@@ -35,7 +35,7 @@ def moved(old: list[AnyEvent], new: list[AnyEvent]) -> list[AnyEvent]:
 
 
 def errors_of(old: list[AnyEvent], new: list[AnyEvent], is_reset: bool) -> dict[str, np.ndarray]:
-    """Absolute errors by method at the new machine's jobs, (jobs,) in hours, in their order; nan: it did not start."""
+    """Return the absolute errors by method at the new machine's jobs (h), in order; nan if a job did not start."""
     engine = Engine(old[0].site, EngineSettings(publish_shadows=True))
     for event in old:
         engine.apply(as_historical(event))
@@ -62,7 +62,7 @@ def main() -> None:
     old = list(first_events(options.old, options.jobs))
     new = moved(old, list(first_events(options.new, int(FOLLOWED * options.jobs))))
     kept, reset = (errors_of(old, new, is_reset) for is_reset in (False, True))
-    print("| jobs | zero | all kept | begun anew |\n|" + "---|" * 4)
+    print("| jobs | zero | all kept | reset |\n|" + "---|" * 4)
     for first, last in STRETCHES:
         place = slice(first - 1, min(last, options.jobs))
         if first <= options.jobs:

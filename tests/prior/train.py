@@ -1,4 +1,4 @@
-"""Train the prior of the package on logs and on made months: `python -m tests.prior.train LOG...`, or `make prior`."""
+"""Train the prior on logs and on generated months: `python -m tests.prior.train LOG...`, or `make prior`."""
 
 from argparse import ArgumentParser
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +10,7 @@ from tests.prior.months import lesson_of_months
 
 
 def main() -> None:
-    """Write it where the package has it, the same bytes whatever the order of the logs."""
+    """Write the prior to the package; its bytes are independent of the order of the logs."""
     parser = ArgumentParser(prog="python -m tests.prior.train", description=__doc__)
     parser.add_argument("logs", nargs="+", type=Path)
     logs = sorted(parser.parse_args().logs)

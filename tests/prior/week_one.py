@@ -1,7 +1,7 @@
-"""What a site's history is worth in its first week: `python -m tests.prior.week_one LOG... [--cut 10000]`.
+"""Measure the value of a history in the first week of a site: `python -m tests.prior.week_one LOG... [--cut 10000]`.
 
-A log is cut at the submission of a job. The default predicts the jobs of the week after that: once having been fed what
-was before as history, once beginning there with the jobs that are live, as a source tells them.
+A log is cut at the submission of a job. The default method predicts the jobs of the following week: first with the
+earlier events as history, then with only the live jobs, as a new source reports them.
 """
 
 from argparse import ArgumentParser
@@ -21,11 +21,11 @@ from tests.prior.measure import RULES
 from tests.support.events import as_history
 
 FOLLOWED_S = 4 * WEEK_S
-"""So long after the cut events are followed, so that most jobs of the week start."""
+"""Time span of the events after the cut (s), so that most jobs of the week start."""
 
 
 def parted(log: Path, cut: int) -> tuple[list[AnyEvent], list[AnyEvent]]:
-    """The events before the submission of the job that comes after `cut` others, and those from then on."""
+    """Split the events at the submission of the job after the first `cut` jobs."""
     before: list[AnyEvent] = []
     after: list[AnyEvent] = []
     submitted = 0
@@ -39,7 +39,7 @@ def parted(log: Path, cut: int) -> tuple[list[AnyEvent], list[AnyEvent]]:
 
 
 def live_at_the_end(events: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """What a source tells at its first look: the machine, and the jobs that are there, those that started as late."""
+    """Return the events of a source's first poll: the machine and the live jobs; running jobs are late."""
     kept: dict[tuple[str, int], list[AnyEvent]] = {}
     machine: list[AnyEvent] = []
     for event in events:
@@ -55,14 +55,15 @@ def live_at_the_end(events: Iterable[AnyEvent]) -> list[AnyEvent]:
 
 
 def as_late(event: AnyEvent) -> AnyEvent:
-    """A submit that is told when its job has started."""
+    """Return a submit event that is reported after the job has started."""
     assert isinstance(event, Submit)
     return Submit(**{name: getattr(event, name) for name in event.__struct_fields__} | {"late": True})
 
 
 def errors_of(first: Iterable[AnyEvent], week: list[AnyEvent]) -> tuple[dict[str, float], float]:
-    """The mean absolute errors of the default and the trivial rules at the jobs of the first week, hours; and how many
-    seconds of CPU time, trainings included, were spent on what came first.
+    """Return the MAE of the default method and the baselines in the first week, and the CPU time of the history.
+
+    The errors are in hours; the CPU time is in seconds, trainings included.
     """
     end = week[0].time + WEEK_S
     jobs = {event.key for event in week if isinstance(event, Submit) and event.time < end}
@@ -83,7 +84,7 @@ def errors_of(first: Iterable[AnyEvent], week: list[AnyEvent]) -> tuple[dict[str
 
 
 def lines_of(log: Path, cut: int) -> Iterator[str]:
-    """The table's row of one log."""
+    """Yield the table row of a log."""
     before, week = parted(log, cut)
     new, _ = errors_of(live_at_the_end(before), week)
     fed, taken_s = errors_of(as_history(before), week)
@@ -96,7 +97,7 @@ def _lines(log: Path, cut: int) -> list[str]:
 
 
 def main() -> None:
-    """Print the table, log by log."""
+    """Print the table."""
     parser = ArgumentParser(prog="python -m tests.prior.week_one", description=__doc__)
     parser.add_argument("logs", nargs="+", type=Path)
     parser.add_argument("--cut", type=int, nargs="+", default=[10_000], help="jobs before the first week")

@@ -1,4 +1,4 @@
-"""The documentation site: what mkdocs adds to the pages in `docs` when `make docs` builds it, see `mkdocs.yml`.
+"""The documentation site: pages that mkdocs adds to `docs` when `make docs` builds it, see `mkdocs.yml`.
 
-READMEs become pages where they stand; the reference is made from the code, so it is never behind it.
+READMEs become pages; the reference is generated from the code, so it is always up to date.
 """

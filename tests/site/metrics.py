@@ -1,4 +1,4 @@
-"""The metrics that the code defines, read from themselves: their names, kinds, labels and what they are."""
+"""The metrics defined in the code: names, kinds, labels and help texts."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -25,11 +25,11 @@ LITESTARS = [
     MetricText("queuecast_http_requests_total", "counter", _REQUEST, "Requests answered."),
     MetricText("queuecast_http_request_duration_seconds", "histogram", _REQUEST, "From a request to its answer's end."),
 ]
-"""What Litestar counts, whose names are made of `METRICS` in `streams/serve/middleware.py`."""
+"""Metrics of Litestar; their names derive from `METRICS` in `streams/serve/middleware.py`."""
 
 
 def metrics_by_process() -> dict[str, list[MetricText]]:
-    """The metrics of the workers, of the HTTP service, of what tells notices and of the sources, by name."""
+    """Return the metrics of each process, sorted by name."""
     found = {
         "Worker": [*map(_own, Metrics(1).registry._collector_to_names), *map(_family, SiteFamilies().collect())],
         "HTTP service": [_own(DROPPED), *LITESTARS],
@@ -40,7 +40,7 @@ def metrics_by_process() -> dict[str, list[MetricText]]:
 
 
 def _own(metric: Any) -> MetricText | None:
-    """A metric of prometheus_client; None where it is a collector of others."""
+    """Return a metric of prometheus_client, or None for a collector of other metrics."""
     named = hasattr(metric, "_documentation")
     return _metric(metric._name, metric._type, metric._labelnames, metric._documentation) if named else None
 
@@ -55,7 +55,7 @@ def _metric(name: str, kind: str, labels: tuple[str, ...], text: str) -> MetricT
 
 
 def _of_sources() -> Iterator[MetricText]:
-    """Those that a source shows which has called its scheduler, read a record and skipped another one."""
+    """Yield the metrics of a source after one scheduler call, one record and one skipped record."""
     watch, one = Watch(lambda _: None), {"": 1.0}
     call: Any = SimpleNamespace(count=1, failed=0, seconds=1.0, last_s=1.0)
     watch.source = SimpleNamespace(name="", sites=(), records=1, calls={"": call}, lag=one, left_out=one)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Draws boxes and arrows from a text: `python -m tests.site.picture` makes docs/images/architecture.svg of its .txt."""
+"""Draw boxes and arrows from a text: `python -m tests.site.picture` makes docs/images/architecture.svg of its .txt."""
 
 import re
 from html import escape
@@ -18,7 +18,7 @@ text { font: 13px system-ui, sans-serif; fill: #1c2330; text-anchor: middle; } .
 
 
 class Box(NamedTuple):
-    """A box: where its middle is, and what is written in it."""
+    """A box: its center and its text."""
 
     x: float
     y: float
@@ -27,10 +27,10 @@ class Box(NamedTuple):
 
 
 def picture(text: str) -> str:
-    """The picture as SVG, light or dark as its reader likes it.
+    """Return the picture as SVG; it follows the light or dark mode of the browser.
 
     Raises:
-        ValueError: a line is neither a box nor an arrow, or an arrow's box is none.
+        ValueError: a line is neither a box nor an arrow, or the box of an arrow is missing.
     """
     boxes: dict[str, Box] = {}
     arrows: list[str] = []
@@ -63,7 +63,7 @@ def _drawn(box: Box) -> str:
 
 
 def _arrow(a: Box, b: Box, what: str) -> str:
-    """From edge to edge: sideways where the boxes are beside each other, else from below to above."""
+    """Draw an arrow between box edges: horizontal for boxes side by side, else vertical."""
     side = (b.x > a.x) - (b.x < a.x)
     down = (b.y > a.y) - (b.y < a.y)
     reach = WIDTH / 2 if side else 0.0, HEIGHT / 2 if down and not side else 0.0
