@@ -9,6 +9,7 @@ import pytest
 from litestar.testing import TestClient
 
 from streams.serve.pages import FILES, PAGES
+from streams.worker.answers import answer_scores
 from tests.support.fake_client import TOKEN, FakeClient, app_of
 
 Client = TestClient[Any]
@@ -75,6 +76,12 @@ def test_static_script_is_served(client: Client) -> None:
     answer = client.get("/static/app.js")
     assert "javascript" in answer.headers["content-type"]
     assert answer.content == (FILES / "scripts" / "app.js").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["expected", "what-if", answer_scores.STANDING, answer_scores.QUERY])
+def test_site_script_has_label_of_each_answer_kind(kind: str) -> None:
+    labels = re.search(r"const KINDS = \{\n(.*?)\n\};", (FILES / "scripts" / "site.js").read_text("utf-8"), re.DOTALL)
+    assert labels and kind in re.findall(r'^ *"?([\w-]+)"?: "', labels[1], re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", ["/frame", "/ask", "/index.html", "/page/ask.html"])

@@ -108,8 +108,8 @@ function accuracy({ weeks, method, answers }, heading) {
 const KINDS = {
   expected: "Expected starts of pending jobs, latest estimate",
   "what-if": "What-if, right before each job’s submission",
-  standing: "Grid estimates, for the next job of the same shape",
-  asked: "Answers to questions about a job",
+  grid: "Grid estimates, for the next job of the same shape",
+  query: "Answers to questions about a job",
 };
 
 /** How right the numbers were that people act on, beside the predictions of the same jobs. */
