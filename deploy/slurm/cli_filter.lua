@@ -1,31 +1,31 @@
--- Tells who submits a job when it will start, on a line below Slurm's own:
+-- Print the expected start of a submitted job, on a line below Slurm's own:
 --
 --     Submitted batch job 4711
 --     queuecast: starts in about 40m, 90 % within 2h; 12 jobs ahead
 --
--- It runs in the user's own sbatch, after the job was submitted, and asks `queuecast serve` with curl; srun and salloc
--- have waited for their job by then.
--- It never delays a submission by more than a second and never fails one: whatever goes wrong, it says nothing. It says
--- nothing either to a script: only where standard error is a terminal.
+-- It runs in the user's sbatch after the submission, and queries `queuecast serve` with curl. It ignores srun and salloc,
+-- whose jobs have already started by then.
+-- It delays a submission by at most a second and never fails it: without an answer it prints nothing. It also prints
+-- nothing in scripts, only if standard error is a terminal.
 
 local SETTINGS = {
-    url = "http://127.0.0.1:6067",                -- of `queuecast serve`
+    url = "http://127.0.0.1:6067",                -- the address of `queuecast serve`
     site = "alder",                               -- this cluster's name in queuecast
     header_file = "/etc/slurm/queuecast.header",  -- `Authorization: Bearer TOKEN`, of a token with the right `rank`
-    seconds = 1,                                  -- that it may take
+    seconds = 1,                                  -- timeout
     only_terminal = true,
 }
 
-local LONGEST = 400 * 86400 -- seconds; what is longer is how Slurm says that no walltime is asked for
+local LONGEST = 400 * 86400 -- seconds; Slurm has a longer value if no time limit is requested
 
-local described = {} -- what the command asks for, told by Slurm before the submission
+local described = {} -- the request of the command, set before the submission
 
--- Everything but letters and digits as in URLs: what comes out is safe in a URL and between a shell's quotes.
+-- Encode all characters but letters and digits as in URLs. The result is safe in a URL and between quotes of a shell.
 local function encoded(text)
     return (tostring(text):gsub("[^%w]", function(c) return string.format("%%%02X", c:byte()) end))
 end
 
--- The seconds that a walltime of Slurm's means; nil where it means none.
+-- Parse a time limit of Slurm into seconds; nil for other values, such as UNLIMITED.
 local function seconds_of(text)
     local days, rest = text:match("^(%d+)%-([%d:]+)$")
     local parts = {}
@@ -42,7 +42,7 @@ end
 
 local function count(value) return tonumber(tostring(value or ""):match("^%d+$")) end
 
--- GPUs of `2`, `a100:2,h100:1`, and among other resources of `gres:gpu:a100:2`.
+-- Count the GPUs of `2` or `a100:2,h100:1`; among other resources also those of `gres:gpu:a100:2`.
 local function gpus_of(text, among_others)
     local total = 0
     for part in tostring(text or ""):gsub("%b()", ""):gmatch("[^,]+") do
@@ -55,10 +55,10 @@ local function gpus_of(text, among_others)
     return total
 end
 
--- The parameters that describe the job, for a submission that queuecast has not seen yet.
+-- The parameters that describe the job, in case its submission has not reached queuecast yet.
 local function describe(options)
     local nodes = math.max(tonumber(tostring(options["nodes"] or ""):match("^%d+")) or 1, 1)
-    local tasks = count(options["ntasks"]) or 1 -- which Slurm says too where they are not asked for
+    local tasks = count(options["ntasks"]) or 1 -- Slurm also sets 1 without the option
     if tasks <= 1 then tasks = nodes * math.max(count(options["ntasks-per-node"]) or 1, 1) end
     local cpus = tasks * math.max(count(options["cpus-per-task"]) or 1, 1)
     local fields = { "cpus=" .. cpus }
@@ -78,7 +78,7 @@ local function describe(options)
     return table.concat(fields, "&")
 end
 
--- The line about a job; nil where there is none to tell.
+-- Return the line about a job; nil without one.
 local function line_of(job_id)
     local url = string.format("%s/v1/sites/%s/jobs/%s?%s", SETTINGS.url, encoded(SETTINGS.site), job_id, described.query)
     local curl = "exec timeout %d curl -fsg --max-time %d --max-filesize 65536 \"$@\" '%s' 2>/dev/null"

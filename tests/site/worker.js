@@ -1,4 +1,4 @@
-// Searching is a worker's, and browsers start none for a page that is read from a disk. There a hidden frame stands in.
+// The search runs in a web worker, which browsers do not start for pages from file: URLs. A hidden frame replaces it.
 
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
@@ -8,10 +8,10 @@ if (location.protocol === "file:") {
       frame.hidden = true;
       document.body.append(frame);
       const inner = (this.inner = frame.contentWindow);
-      inner.said = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      inner.receive = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
       this.ready = new Promise((resolve) => (inner.ready = resolve));
       inner.document.write(
-        "<script>postMessage = (data) => said(data); importScripts = () => {};</script>"
+        "<script>postMessage = (data) => receive(data); importScripts = () => {};</script>"
         + `<script src="${url}" onload="ready()"></script>`);
       inner.document.close();
     }
