@@ -1,4 +1,4 @@
-# Each target sets up what it needs: a .venv here, updated when the requirements change. `make help` lists them.
+# Each target installs its requirements in .venv, and updates them when they change. `make help` lists the targets.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,11 +12,11 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 COMPILE := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 \
 	--no-annotate --custom-compile-command "make lock"
 
-# Two processes, each with servers of its own; the tests of one file stay together.
+# Two processes, each with its own servers; the tests of a file run in one process.
 TEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Installs queuecast with one of its extras, $(1): the versions in requirements/, or any that pyproject.toml allows
-# where those cannot be had. A package with another hash than its own is never taken.
+# Install queuecast with the extra $(1): the versions in requirements/, or those that pyproject.toml allows if the former
+# are not available. A package with a wrong hash is an error.
 define install
 	echo "installing queuecast into $(VENV): about a minute"
 	if $(PIP) install --require-hashes -r requirements/build.txt -r requirements/$(1).txt 2>$(VENV)/install.log; then \
@@ -35,7 +35,7 @@ endef
 help: ## List the targets
 	sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
 
-demo: $(VENV)/local ## Compare predictions with what then happens, at a simulated grid, or from a trace: TRACE=file
+demo: $(VENV)/local ## Compare predictions with outcomes at a simulated grid, or in a trace: TRACE=file
 	$(BIN)/queuecast demo $(if $(TRACE),"$(TRACE)")
 
 check: ready ## Run the linters and all tests without servers: while you work
@@ -47,7 +47,7 @@ test: ready ## Run the linters and all tests but the long ones: before a change 
 test-all: ready ## Run every check, also the long ones, as CI does
 	$(TEST) -m 'not benchmark' -o norecursedirs='.* */tests/benchmarks' --hypothesis-profile=many --durations=50
 
-# One core looks over the sources, the other compiles what the tests need.
+# One process runs the linters, the other compiles the kernels for the tests.
 ready: $(VENV)/dev
 	$(MAKE) --no-print-directory -j 2 lint compiled
 
@@ -73,7 +73,7 @@ bench: $(VENV)/dev ## Measure speed and memory
 bench-slurm: $(VENV)/dev ## Compare Slurm's own start times with the predictions, as root, an hour: ARGS="--minutes 15"
 	$(BIN)/python -m tests.benchmarks.slurm $(ARGS)
 
-simulate: $(VENV)/dev ## Run workers in virtual time with faults that a seed decides: SEEDS=0-5000
+simulate: $(VENV)/dev ## Run workers in virtual time with random faults: SEEDS=0-5000
 	$(BIN)/python -m tests.worker_simulation --seeds $(or $(SEEDS),0-100)
 
 docs: $(VENV)/dev ## Build the documentation in site/; a dead link is an error
@@ -89,7 +89,7 @@ prior: $(VENV)/dev ## Train the pre-trained model on job logs and generated mont
 sbom: $(VENV)/local ## Write the bill of materials sbom.json (CycloneDX): Python packages and Kafka's jars
 	$(BIN)/python -m deploy.sbom > sbom.json
 
-# The time in the archives is that of the last commit, so that the same commit gives the same bytes.
+# The time stamps in the archives are those of the last commit, so builds are reproducible.
 release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 release: $(VENV)/dev ## Build the files of a version in dist/: wheels, source, bill of materials, checksums
 	rm -rf dist
@@ -109,7 +109,7 @@ lock: $(VENV)/lock ## Update requirements/ to the newest versions that pyproject
 	$(COMPILE) pyproject.toml --extra serve -c requirements/dev.txt -o requirements/serve.txt
 	printf 'hatchling>=1.27\neditables\n' | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
 
-# What is installed for development includes what the local stack needs.
+# The development requirements include those of the local stack.
 $(VENV)/dev: pyproject.toml requirements/build.txt requirements/dev.txt | $(BIN)/python
 	$(call install,dev)
 	touch $(VENV)/local $@
