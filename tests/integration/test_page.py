@@ -45,7 +45,7 @@ def test_page_ranking_equals_service_response(browser: Browser, served: Served) 
     assert shown(browser, "Run time") == [site["predicted_run_s"] for site in ranking]
     assert shown(browser, "Done") == [site["predicted_response_s"] for site in ranking]
     assert shown(browser, "95\u00a0% within") == [(site["bounds"] or {}).get("0.95") for site in ranking]
-    assert browser.text("#said").startswith(ranking[0]["site"])
+    assert browser.text("#status").startswith(ranking[0]["site"])
     assert [out["site"] for out in answer["left_out"]] == browser.texts(".left-out li b") == [HOSTILE]
     assert answer["left_out"][0]["reason"] in browser.text(".left-out li")
     sites_shown(browser)
@@ -70,8 +70,8 @@ def test_page_marks_invalid_field_with_message(browser: Browser, served: Served)
     browser.open(served.url)
     browser.fill({"[name=walltime]": "soon"})
     browser.press(Keys.ENTER)
-    browser.until(lambda: browser.all("#said.wrong"))
-    assert browser.text("#said").startswith("Walltime: 'soon' is not a valid duration")
+    browser.until(lambda: browser.all("#status.wrong"))
+    assert browser.text("#status").startswith("Walltime: 'soon' is not a valid duration")
     assert browser.one("[aria-invalid=true]").get_attribute("name") == "walltime"
 
 
@@ -128,14 +128,14 @@ def test_jobs_page_address_contains_user(browser: Browser, served: Served) -> No
     assert address.endswith(f"/jobs?{urlencode({'user': HOSTILE})}")
     browser.fill({"#jobs-form input": "nobody"})
     browser.press(Keys.ENTER)
-    browser.until(lambda: browser.text("#jobs-said") == "No job of nobody is pending or running.")
+    browser.until(lambda: browser.text("#jobs-status") == "No job of nobody is pending or running.")
     browser.back()
     browser.until(lambda: browser.all(".site-jobs"))
     browser.open(address)
     browser.until(lambda: browser.all(".site-jobs"))
     assert browser.texts(".site-jobs h2") == [HOSTILE]
     assert browser.texts(".site-jobs tbody th") == ["<b>0</b>", "<b>1</b>", "<b>2</b>"]
-    assert browser.text("#jobs-said").startswith(f"3 jobs of {HOSTILE}: 1 ")
+    assert browser.text("#jobs-status").startswith(f"3 jobs of {HOSTILE}: 1 ")
     assert browser.texts(".site-jobs time") and all(clock.endswith("UTC") for clock in browser.texts(".site-jobs time"))
     assert browser.text("#jobs-at").startswith("As of ")
     assert browser.complaints() == []
@@ -156,7 +156,7 @@ def test_site_page_equals_service_response(browser: Browser, served: Served) -> 
     assert browser.address.endswith(f"/site?{urlencode({'name': SLASHED})}")
     assert browser.text("h1") == SLASHED and browser.run("return document.title") == f"{SLASHED} – queuecast"
     assert browser.text("#site-at").startswith("As of ")
-    assert browser.text("#site-said") == ""  # a live region: screen readers would read a clock at each refresh
+    assert browser.text("#site-status") == ""  # a live region: screen readers would read a clock at each refresh
     past = served.get(f"sites/{quote(SLASHED, safe='')}/trends")
     browser.until(lambda: browser.all("#by-hour canvas"))
     rows = browser.run(
@@ -169,15 +169,15 @@ def test_site_page_equals_service_response(browser: Browser, served: Served) -> 
 
 def test_job_page_lists_estimates_over_time(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'held'})}")
-    browser.until(lambda: browser.all("#job-told table"))
+    browser.until(lambda: browser.all("#job-estimates table"))
     estimates = served.get(f"sites/{quote(SLASHED, safe='')}/jobs/held")["estimates"]
-    assert len(browser.texts("#job-told tbody tr")) == len(estimates) + 1  # the present estimate is one more
-    assert browser.texts("#job-told tbody th")[-1].startswith("At its submission, 1 Jan 1970")
-    assert browser.all("#job-drawn canvas") and browser.complaints() == []
+    assert len(browser.texts("#job-estimates tbody tr")) == len(estimates) + 1  # the present estimate is one more
+    assert browser.texts("#job-estimates tbody th")[-1].startswith("At its submission, 1 Jan 1970")
+    assert browser.all("#job-chart canvas") and browser.complaints() == []
     browser.run(WITHOUT_FIRST)
-    browser.until(lambda: browser.texts("#job-told tbody th")[-1].startswith("1 Jan 1970"))
+    browser.until(lambda: browser.texts("#job-estimates tbody th")[-1].startswith("1 Jan 1970"))
     browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'gone'})}")
-    browser.until(lambda: browser.all("#job-said.wrong"))
+    browser.until(lambda: browser.all("#job-status.wrong"))
     assert browser.one("#job-now a").get_attribute("href").endswith(f"site?{urlencode({'name': SLASHED})}")
 
 
@@ -214,7 +214,7 @@ def test_page_shows_the_openapi_document_of_the_service(browser: Browser, served
 def test_status_page_lists_sites_and_workers(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}status")
     browser.until(lambda: len(browser.all("table")) >= 2)
-    assert browser.text("#status-said").startswith("4 sites, ")
+    assert browser.text("#status-summary").startswith("4 sites, ")
     status = served.get("status")
     assert browser.texts(".chapter:nth-child(1) tbody th") == [site["site"] for site in status["sites"]]
     assert browser.texts(".chapter:nth-child(2) tbody th") == [worker["name"] for worker in status["workers"]]
@@ -236,11 +236,11 @@ def test_page_escapes_hostile_names(browser: Browser, served: Served) -> None:
 def test_page_form_sends_further_job_requirements(browser: Browser, served: Served) -> None:
     options = {"partition": "gpu", "tasks": "2", "exclusive": "true", "reservation": "none", "constraint": "ib|hdr"}
     browser.open(f"{served.url}?{urlencode({**JOB, **options})}")
-    browser.until(lambda: browser.all("#ranking .understood"))
+    browser.until(lambda: browser.all("#ranking .request"))
     assert browser.one("[name=exclusive]").is_selected() and browser.one("#more").get_attribute("open")
-    understood = browser.text(".understood")
+    understood = browser.text(".request")
     for words in ("2 tasks", "whole nodes", "partition gpu", "reservation none", "nodes with ib|hdr"):
         assert words in understood
     browser.click("[name=exclusive]")
     browser.click("#ask-form button")
-    browser.until(lambda: "exclusive" not in browser.address and "whole nodes" not in browser.text(".understood"))
+    browser.until(lambda: "exclusive" not in browser.address and "whole nodes" not in browser.text(".request"))

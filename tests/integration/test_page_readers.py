@@ -89,10 +89,10 @@ def test_page_without_token_shows_token_form(browser: Browser, served: Served, t
     with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_timeout_seconds=25.0)) as locked:
         browser.open(f"http://{locked.address}/?{urlencode(JOB)}")
         browser.until(lambda: browser.one("#token-value").is_displayed())
-        assert browser.text("#token-why") == "This service requires an access token."
+        assert browser.text("#token-message") == "This service requires an access token."
         assert browser.all(ROWS) == browser.all(".one") == []
         browser.press("a-wrong-one", Keys.ENTER)
-        browser.until(lambda: browser.text("#token-why") == "The service rejected this token.")
+        browser.until(lambda: browser.text("#token-message") == "The service rejected this token.")
         browser.until(lambda: browser.run("return document.activeElement.id") == "token-value")
         browser.press(TOKEN, Keys.ENTER)
         browser.until(lambda: browser.all(ROWS))
@@ -101,7 +101,7 @@ def test_page_without_token_shows_token_form(browser: Browser, served: Served, t
         assert TOKEN not in browser.address
         locked.stop()
         browser.click("#ask-form button")
-        browser.until(lambda: browser.text("#said").startswith("The service cannot be reached."))
+        browser.until(lambda: browser.text("#status").startswith("The service cannot be reached."))
         assert browser.all(ROWS) == []
 
 
@@ -109,8 +109,8 @@ def test_page_without_site_shows_ingest_hint(browser: Browser, deploy: Deploy, t
     with ServeProcess(tmp_path / "serve", deploy().settings) as empty:
         until(lambda: readiness(empty)[0] == 200)
         browser.open(f"http://{empty.address}/?{urlencode(JOB)}")
-        browser.until(lambda: "queuecast ingest" in browser.text("#sites-said"))
-        browser.until(lambda: browser.text("#said").startswith("No site has reported yet"))
+        browser.until(lambda: "queuecast ingest" in browser.text("#sites-status"))
+        browser.until(lambda: browser.text("#status").startswith("No site has reported yet"))
         assert browser.complaints() == []
 
 

@@ -105,7 +105,7 @@ def test_mistyped_site_page_suggests_similar_site(browser: Browser, client: Alte
     for page in ("site?name=aldr", "job?site=aldr&name=1"):
         browser.open(f"{url}{page}")
         browser.until(lambda: browser.all("#site-now a, #job-now a"))
-        message = browser.text("main .said")
+        message = browser.text("main .status")
         assert message == "There is no site with this name."
         choices = ["Did you mean alder?", "Sites: alder, birch.", "All sites and their queues"]
         assert browser.texts("#site-now p, #job-now p") == choices
@@ -150,8 +150,8 @@ def test_charts_of_a_row_are_aligned(browser: Browser, client: AlteringClient, u
 def test_status_without_a_site_counts_no_workers(browser: Browser, url: str) -> None:
     with serving(FakeClient()) as empty:
         browser.open(f"{empty}status")
-        browser.until(lambda: browser.text("#status-said"))
-        assert browser.text("#status-said") == "0 sites, none stale; no message unread."
+        browser.until(lambda: browser.text("#status-summary"))
+        assert browser.text("#status-summary") == "0 sites, none stale; no message unread."
         assert "once it has a site" in browser.text("#status-now")
     browser.open(f"{url}status")
     browser.until(lambda: browser.all("#status-now table"))

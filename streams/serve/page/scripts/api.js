@@ -1,53 +1,53 @@
-// Questions to the service, and what to say where it has no answer.
+// Requests to the HTTP service, and messages for failed requests.
 
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
-/** The paths that this page has had an answer of, with what was asked. */
-export const answered = new Set();
+/** The paths, with parameters, of the successful requests of this page. */
+export const answeredPaths = new Set();
 
-/** What was said instead of an answer; `status` 0 where the service could not be reached. */
-export class Refused extends Error {
+/** A failed request; `status` is 0 if the service could not be reached. */
+export class RequestError extends Error {
   constructor(status, detail = "", reason = "") {
     super(detail);
     Object.assign(this, { status, detail, reason });
   }
 }
 
-/** Exchange a token for a session, a cookie that no script can read; whether the service took it. */
-export async function enter(token) {
+/** Exchange a token for a session cookie that scripts cannot read; return whether the service accepted the token. */
+export async function signIn(token) {
   const headers = { Authorization: `Bearer ${String.fromCharCode(...new TextEncoder().encode(token))}` };
   return (await fetch("login", { method: "POST", headers })).ok;
 }
 
 /** End the session. */
-export const leave = () => fetch("login", { method: "DELETE" });
+export const signOut = () => fetch("login", { method: "DELETE" });
 
-/** The answer to GET `v1/…`; `parts` of the path are names as they are, empty parameters are left out. */
+/** Return the answer to GET `v1/…`. `parts` are the unescaped parts of the path; empty parameters are left out. */
 export async function get(parts, parameters = {}, signal = null) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
   const names = ["v1", ...parts].map(encodeURIComponent).join("/");
   const path = query.size ? `${names}?${query}` : names;
-  const patience = AbortSignal.timeout(PATIENCE_MS);
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
   let response, body;
   try {
     response = await fetch(path, {
-      signal: signal ? AbortSignal.any([signal, patience]) : patience,
+      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
       cache: "no-store",
     });
     body = await response.text();
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Refused(0);
+    throw new RequestError(0);
   }
-  const found = parsed(body);
-  if (response.ok && found !== null) {
-    answered.add(path);
-    return found;
+  const answer = parseJson(body);
+  if (response.ok && answer !== null) {
+    answeredPaths.add(path);
+    return answer;
   }
-  throw new Refused(response.status, String(found?.detail ?? ""), String(found?.reason ?? ""));
+  throw new RequestError(response.status, String(answer?.detail ?? ""), String(answer?.reason ?? ""));
 }
 
-function parsed(body) {
+function parseJson(body) {
   try {
     return JSON.parse(body);
   } catch {
@@ -55,9 +55,9 @@ function parsed(body) {
   }
 }
 
-/** A refusal in plain words; `whom` it was about. */
-export function explained(error, whom = "") {
-  if (!(error instanceof Refused)) throw error;
+/** Return the message of a failed request; `site` is the site that it concerns. */
+export function errorText(error, site = "") {
+  if (!(error instanceof RequestError)) throw error;
   if (error.reason === "busy") return "The service is overloaded. Try again in a moment.";
   switch (error.status) {
     case 0:
@@ -74,7 +74,7 @@ export function explained(error, whom = "") {
     case 503:
       return `The service is not ready yet${error.detail ? `: ${error.detail}` : "."}`;
     case 504:
-      return `No worker answers${whom ? ` for ${whom}` : ""}. It may be starting, or it has stopped.`;
+      return `No worker answers${site ? ` for ${site}` : ""}. It may be starting, or it has stopped.`;
     default:
       return `The service failed (${error.status})${error.detail ? `: ${error.detail}` : "."}`;
   }

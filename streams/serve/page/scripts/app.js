@@ -1,13 +1,13 @@
-// The first page: a question to all sites, and how they are.
+// The first page: the form that ranks sites for a job, and the list of sites.
 
-import { open, refused } from "./door.js";
+import { openPage, requireToken } from "./common.js";
 import { Ask } from "./rank.js";
 import { Sites } from "./sites.js";
 
-const ask = new Ask(refused);
-const sites = new Sites(refused);
+const ask = new Ask(requireToken);
+const sites = new Sites(requireToken);
 
-open(() => {
-  ask.recall();
+openPage(() => {
+  ask.restore();
   sites.refresh();
 }, () => sites.refresh());

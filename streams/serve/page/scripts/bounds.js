@@ -1,8 +1,8 @@
-// Which bounds of a job's start still hold.
+// Upper bounds on a job's start that are still valid.
 
-/** Whether a time by which a job should have started can still be told: it has not passed, nor precedes the estimate. */
-export const holds = (time, start, now) => time != null && time > now && (start == null || time >= start);
+/** Return whether an upper bound on a start is valid: in the future, and not before the expected start. */
+export const isCurrent = (time, start, now) => time != null && time > now && (start == null || time >= start);
 
-/** The bounds that hold, `[[probability, time], …]`, the least probable first; `by` are Unix seconds by probability. */
-export const holding = (by, start, now) =>
-  Object.entries(by ?? {}).filter(([q, time]) => q > 0.5 && holds(time, start, now)).sort(([a], [b]) => a - b);
+/** Return the valid bounds above 0.5 as `[[probability, time], …]`, ascending; `by` maps probabilities to Unix seconds. */
+export const currentBounds = (by, start, now) =>
+  Object.entries(by ?? {}).filter(([q, time]) => q > 0.5 && isCurrent(time, start, now)).sort(([a], [b]) => a - b);

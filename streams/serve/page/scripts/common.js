@@ -1,60 +1,60 @@
-// What every page has: the question for the token, and the round of refreshes.
+// Common parts of all pages: the form for the token, periodic refreshes, and the status line.
 
 import "./saving.js";
-import { Refused, enter, get, leave } from "./api.js";
+import { RequestError, get, signIn, signOut } from "./api.js";
 
 const REFRESH_MS = 20_000;
 
-const door = document.getElementById("token");
-const key = document.getElementById("token-value");
-const why = document.getElementById("token-why");
+const tokenForm = document.getElementById("token");
+const tokenField = document.getElementById("token-value");
+const tokenMessage = document.getElementById("token-message");
 
-/** The service lets in nobody whom it does not know: ask for the token, once for all questions that were refused. */
-export function refused(error) {
-  if (!(error instanceof Refused) || error.status !== 401 || !door.hidden) return;
-  door.hidden = false;
-  askAgain("This service requires an access token.");
+/** Show the form for the token if a request failed without a valid one; once for all failed requests. */
+export function requireToken(error) {
+  if (!(error instanceof RequestError) || error.status !== 401 || !tokenForm.hidden) return;
+  tokenForm.hidden = false;
+  focusTokenField("This service requires an access token.");
 }
 
-function askAgain(reason) {
-  why.textContent = reason;
-  key.value = "";
-  key.focus();
+function focusTokenField(message) {
+  tokenMessage.textContent = message;
+  tokenField.value = "";
+  tokenField.focus();
 }
 
-/** Do `begin` now and whenever a token was given; `refresh` again and again, while it is wanted and looked at. */
-export function open(begin, refresh) {
-  door.addEventListener("submit", async (event) => {
+/** Call `load` now and after each sign-in, and `refresh` periodically while the page is visible and kept up to date. */
+export function openPage(load, refresh) {
+  tokenForm.addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (await enter(key.value).catch(() => false)) {
-      door.hidden = true;
-      begin();
-      offerToLeave();
+    if (await signIn(tokenField.value).catch(() => false)) {
+      tokenForm.hidden = true;
+      load();
+      showSignOut();
     } else {
-      askAgain("The service rejected this token.");
+      focusTokenField("The service rejected this token.");
     }
   });
   const live = document.getElementById("live");
-  const again = () => live.checked && door.hidden && !document.hidden && refresh();
-  setInterval(again, REFRESH_MS);
-  live.addEventListener("change", again);
-  document.addEventListener("visibilitychange", again);
-  begin();
-  offerToLeave();
+  const refreshIfShown = () => live.checked && tokenForm.hidden && !document.hidden && refresh();
+  setInterval(refreshIfShown, REFRESH_MS);
+  live.addEventListener("change", refreshIfShown);
+  document.addEventListener("visibilitychange", refreshIfShown);
+  load();
+  showSignOut();
 }
 
-/** Who has a session may end it. */
-async function offerToLeave() {
-  const out = document.getElementById("leave");
-  out.hidden = !(await get(["me"]).catch(() => null))?.session;
-  out.onclick = async () => {
-    await leave();
+/** Show the button that ends the session, if there is one. */
+async function showSignOut() {
+  const button = document.getElementById("leave");
+  button.hidden = !(await get(["me"]).catch(() => null))?.session;
+  button.onclick = async () => {
+    await signOut();
     location.reload();
   };
 }
 
-/** Say something in a live region; what stands there already is not said again. */
-export function say(place, text, wrong = false) {
+/** Set the text of a live region. An unchanged text is not set again, so screen readers do not repeat it. */
+export function showStatus(place, text, wrong = false) {
   if (place.textContent !== text) place.textContent = text;
   place.classList.toggle("wrong", wrong);
 }

@@ -1,14 +1,14 @@
-// Drawings. All of them are for the eye alone: the same numbers stand beside them as text.
+// Drawings in SVG. They are hidden from screen readers: the page contains the same numbers as text.
 
 import { s, duration } from "./text.js";
 
 const TICKS = [0, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 28 * 86400, 365 * 86400];
-const LEAST_S = 600;
+const MIN_LONGEST_S = 600;
 
-/** Log scale of waits that begins at 0: shares of the width, by log(1 + seconds / 60), up to the longest. */
+/** Logarithmic scale of waits from 0 to the longest: shares of the width, by log(1 + seconds / 60). */
 export class Scale {
   constructor(longest) {
-    this.longest = Math.max(longest, LEAST_S);
+    this.longest = Math.max(longest, MIN_LONGEST_S);
   }
   at(seconds) {
     return Math.log1p(Math.min(Math.max(seconds, 0), this.longest) / 60) / Math.log1p(this.longest / 60);
@@ -16,11 +16,11 @@ export class Scale {
   inverse(share) {
     return 60 * Math.expm1(share * Math.log1p(this.longest / 60));
   }
-  ticks(apart = 0.12) {
+  ticks(minGap = 0.12) {
     const kept = [];
     for (const seconds of TICKS.filter((tick) => tick <= this.longest)) {
       const share = this.at(seconds);
-      if (!kept.length || share - kept.at(-1).share >= apart) kept.push({ seconds, share, label: duration(seconds) });
+      if (!kept.length || share - kept.at(-1).share >= minGap) kept.push({ seconds, share, label: duration(seconds) });
     }
     return kept;
   }
@@ -30,7 +30,7 @@ const percent = (share) => `${(share * 100).toFixed(2)}%`;
 const picture = (attributes, ...children) =>
   s("svg", { "aria-hidden": "true", focusable: "false", ...attributes }, ...children);
 
-/** The scale's ticks, with their names. */
+/** Draw the labels of the ticks of a scale. */
 export function axis(scale) {
   return picture(
     { class: "axis" },
@@ -41,11 +41,11 @@ export function axis(scale) {
   );
 }
 
-/** One site's wait: a band between its bounds, the fainter the less likely, and the expected wait as a dot. */
+/** Draw the wait at a site: a band between its bounds, paler where less likely, and a dot at the expected wait. */
 export function band(scale, waitS, bounds) {
-  const known = Object.entries(bounds ?? {}).map(([q, at]) => [Number(q), scale.at(at)]).sort(([a], [b]) => a - b);
-  const parts = known.slice(1).map(([q, end], place) => {
-    const [before, begin] = known[place];
+  const points = Object.entries(bounds ?? {}).map(([q, at]) => [Number(q), scale.at(at)]).sort(([a], [b]) => a - b);
+  const parts = points.slice(1).map(([q, end], place) => {
+    const [before, begin] = points[place];
     const faint = (2 * Math.abs((q + before) / 2 - 0.5)) ** 1.5;
     return s("rect", {
       class: "part", x: percent(begin), width: percent(Math.max(end - begin, 0)), y: 7, height: 14,
@@ -54,28 +54,29 @@ export function band(scale, waitS, bounds) {
   });
   return picture(
     { class: "band" },
-    scale.ticks().map(({ share }) => upright("grid", share, 0, 28)),
+    scale.ticks().map(({ share }) => verticalLine("grid", share, 0, 28)),
     parts,
-    known.slice(-1).map(([, end]) => upright("last", end, 5, 23)),
+    points.slice(-1).map(([, end]) => verticalLine("last", end, 5, 23)),
     waitS == null ? null : s("circle", { class: "dot", cx: percent(scale.at(waitS)), cy: 14, r: 5.5 }),
   );
 }
 
-const upright = (kind, share, y1, y2) => s("line", { class: kind, x1: percent(share), x2: percent(share), y1, y2 });
+const verticalLine = (kind, share, y1, y2) =>
+  s("line", { class: kind, x1: percent(share), x2: percent(share), y1, y2 });
 
-/** A length as a share of the greatest. */
+/** Draw a bar whose length is a share of the whole. */
 export function bar(share, kind) {
   const length = Math.min(Math.max(share, 0), 1);
   return picture({ class: `bar ${kind}` }, s("rect", { class: "all", width: "100%", height: "100%", rx: 2 }),
     s("rect", { class: "some", width: percent(length), height: "100%", rx: 2 }));
 }
 
-/** Whether two waits differ by a factor of 2 at most; less than a minute counts as a minute, as in all measures. */
+/** Return whether two waits differ by a factor of 2 at most; waits below a minute count as a minute. */
 export const withinTwice = (a, b) => Math.max(a, b, 60) <= 2 * Math.max(Math.min(a, b), 60);
 
 const SIDE = 300, LEFT = 64, TOP = 24;
 
-/** Predicted waits (across) and actual ones (up), each `[predicted, actual, cancelled]` in seconds. */
+/** Draw predicted (x) and actual (y) waits; each point is `[predicted, actual, cancelled]`, waits in seconds. */
 export function scatter(points) {
   const scale = new Scale(Math.max(0, ...points.flatMap(([predicted, actual]) => [predicted, actual])));
   const x = (seconds) => LEFT + SIDE * scale.at(seconds);

@@ -1,20 +1,20 @@
-// What can be asked over HTTP, as the service's OpenAPI document says it: paths with their parameters, and what comes.
+// The reference of the HTTP interface: paths, parameters, answers and types of the service's OpenAPI document.
 
 import "./saving.js";
-import { say } from "./door.js";
+import { showStatus } from "./common.js";
 import { cell, table } from "./table.js";
 import { h } from "./text.js";
 
-const said = document.getElementById("http-said");
+const status = document.getElementById("http-status");
 const example = document.getElementById("http-curl");
 example.textContent = example.textContent.replace("http://127.0.0.1:6067/", new URL("./", location.href).href);
 
-/** Text in which words between backticks are code. */
+/** Split a text into elements; words between backticks become code. */
 const prose = (text) => text.split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part));
 const paragraphs = (text = "") => text.split("\n\n").map((one) => h("p", {}, prose(one)));
 const target = (reference) => reference.split("/").at(-1);
 
-/** A type in words, with links to those that are told of below. */
+/** Describe a type in words, with links to the types of the document. */
 function kind(schema = {}) {
   if (schema.$ref) return [h("a", { href: `#${target(schema.$ref)}` }, target(schema.$ref))];
   if (schema.const != null) return [JSON.stringify(schema.const)];
@@ -31,21 +31,22 @@ const folded = (summary, ...content) => h("details", { class: "numbers" }, h("su
 const contentOf = (response) => kind(Object.values(response.content ?? {})[0]?.schema);
 
 function pathSection(path, { parameters = [], description, responses }) {
-  const given = parameters.map(({ name, in: where, required, schema, description: about }) => [
+  const parameterRows = parameters.map(({ name, in: where, required, schema, description: about }) => [
     cell(h("code", {}, name), { head: true }),
     cell(where === "path" ? "in the path" : required ? "yes" : "no"),
     cell(kind(schema)),
     cell(about ? prose(about) : "–"),
   ]);
   const columns = [["Parameter"], ["Required"], ["Type"], ["Description"]];
-  const told = Object.entries(responses).map(([status, response]) => [
-    cell(status, { head: true }), cell(contentOf(response)), cell(prose(response.description)),
+  const answerRows = Object.entries(responses).map(([code, response]) => [
+    cell(code, { head: true }), cell(contentOf(response)), cell(prose(response.description)),
   ]);
   return h("section", { class: "chapter" },
     h("h2", {}, h("code", {}, `GET ${path}`)),
     paragraphs(description),
-    given.length ? folded("Parameters", table(`Parameters of ${path}`, columns, given, "reference blocks")) : null,
-    folded("Answers", table(`Answers of ${path}`, [["Status"], ["Type"], ["When"]], told, "reference blocks")));
+    parameterRows.length
+      ? folded("Parameters", table(`Parameters of ${path}`, columns, parameterRows, "reference blocks")) : null,
+    folded("Answers", table(`Answers of ${path}`, [["Status"], ["Type"], ["When"]], answerRows, "reference blocks")));
 }
 
 function typeSection(name, { properties = {}, required = [], description }) {
@@ -53,16 +54,17 @@ function typeSection(name, { properties = {}, required = [], description }) {
     cell(h("code", {}, field), { head: true }), cell(kind(schema)), cell(required.includes(field) ? "yes" : "no"),
   ]);
   const columns = [["Field"], ["Type"], ["Always present"]];
-  const told = folded(name, ...paragraphs(description), table(`Fields of ${name}`, columns, rows, "reference blocks"));
-  told.id = name;
-  return told;
+  const fields = table(`Fields of ${name}`, columns, rows, "reference blocks");
+  const section = folded(name, ...paragraphs(description), fields);
+  section.id = name;
+  return section;
 }
 
-/** Open the type that the address names. */
-function show() {
-  const named = document.getElementById(location.hash.slice(1));
-  if (named?.matches("details")) named.open = true;
-  named?.scrollIntoView();
+/** Open the type in the fragment of the address. */
+function openLinkedType() {
+  const linked = document.getElementById(location.hash.slice(1));
+  if (linked?.matches("details")) linked.open = true;
+  linked?.scrollIntoView();
 }
 
 try {
@@ -72,8 +74,8 @@ try {
     h("section", { class: "chapter" }, h("h2", {}, "Types"),
       Object.entries(components.schemas).map(([name, schema]) => typeSection(name, schema))),
   );
-  show();
-  window.addEventListener("hashchange", show);
+  openLinkedType();
+  window.addEventListener("hashchange", openLinkedType);
 } catch {
-  say(said, "The service cannot be reached. Is it running, and are you connected?", true);
+  showStatus(status, "The service cannot be reached. Is it running, and are you connected?", true);
 }

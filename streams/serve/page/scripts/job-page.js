@@ -1,19 +1,19 @@
-// One job that queues or runs: when it starts, how sure that is, why not yet, and how that has changed meanwhile.
+// The page of a pending or running job: its expected start with bounds, why it is pending, and its estimates over time.
 
-import { explained, get } from "./api.js";
-import { holding } from "./bounds.js";
+import { errorText, get } from "./api.js";
+import { currentBounds } from "./bounds.js";
 import { chart, DURATIONS } from "./charts.js";
-import { open, refused, say } from "./door.js";
+import { openPage, requireToken, showStatus } from "./common.js";
 import { cell, table, update } from "./table.js";
 import { clockTime, duration, fromNow, h, name, plural, probability, sentence, sitePage } from "./text.js";
-import { insteadOf } from "./unknown.js";
+import { suggestSites } from "./suggestions.js";
 
-const asked = new URLSearchParams(location.search);
-const [site, job] = [asked.get("site") ?? "", asked.get("name") ?? ""];
-const said = document.getElementById("job-said");
+const params = new URLSearchParams(location.search);
+const [site, job] = [params.get("site") ?? "", params.get("name") ?? ""];
+const status = document.getElementById("job-status");
 const place = document.getElementById("job-now");
-const drawn = document.getElementById("job-drawn");
-const told = [];
+const figure = document.getElementById("job-chart");
+const observed = []; // estimates received since this page was opened, the newest first
 
 document.getElementById("job-title").textContent = job ? `Job ${job}` : "No job selected";
 document.title = job ? `Job ${job} – queuecast` : "queuecast";
@@ -23,42 +23,42 @@ document.getElementById("trail-job").textContent = job ? `Job ${job}` : "";
 async function refresh() {
   if (!site || !job) return;
   try {
-    const found = await get(["sites", site, "jobs", job]);
-    say(said, sentence(found.text));
-    remember(found);
-    update(place, h("div", { id: "job-now" }, ...contents(found)));
-    const [rows, { live, as_of: at, made_at: made }] = [estimates(found.estimates), found];
-    changes(rows, live?.submit);
-    draw(rows, live?.eligible ?? live?.submit ?? rows[0]?.at, live?.start ?? at ?? made);
+    const answer = await get(["sites", site, "jobs", job]);
+    showStatus(status, sentence(answer.text));
+    recordEstimate(answer);
+    update(place, h("div", { id: "job-now" }, ...contents(answer)));
+    const [rows, { live, as_of: at, made_at: made }] = [allEstimates(answer.estimates), answer];
+    showTable(rows, live?.submit);
+    drawChart(rows, live?.eligible ?? live?.submit ?? rows[0]?.at, live?.start ?? at ?? made);
   } catch (error) {
-    const instead = await insteadOf(error, site);
-    say(said, instead?.text ?? explained(error, site), true);
-    const over = h("p", {}, "It may have ended: see ",
+    const suggestion = await suggestSites(error, site);
+    showStatus(status, suggestion?.text ?? errorText(error, site), true);
+    const ended = h("p", {}, "It may have ended: see ",
       h("a", { href: sitePage(site) }, "the last predictions of ", name(site)), ".");
-    update(place, h("div", { id: "job-now" }, ...(instead?.choices ?? [over])));
-    refused(error);
+    update(place, h("div", { id: "job-now" }, ...(suggestion?.choices ?? [ended])));
+    requireToken(error);
   }
 }
 
-/** Keep what was told while this page is open, where it is another than before. */
-function remember({ live, as_of: at, made_at: made, expected_start: start, starts_by: by }) {
+/** Record the estimate of an answer for the chart, if it differs from the latest one. */
+function recordEstimate({ live, as_of: at, made_at: made, expected_start: start, starts_by: by }) {
   if (live?.start != null) return;
   const latest = atLatest(by, start, at ?? made);
-  if (told.length && told[0].start === start && told[0].latest === latest) return;
-  told.unshift({ at: at ?? made, start, latest });
+  if (observed.length && observed[0].start === start && observed[0].latest === latest) return;
+  observed.unshift({ at: at ?? made, start, latest });
 }
 
-/** The bound of 0.9, else the greatest, that an estimate of `start` told at `at`; null where none held then. */
+/** Return the bound of 0.9, or else the largest one, of an estimate made at `at`; null if none was valid then. */
 function atLatest(by, start, at) {
-  const told = holding(by, start, at);
-  return (told.find(([q]) => q === "0.9") ?? told.at(-1))?.[1] ?? null;
+  const bounds = currentBounds(by, start, at);
+  return (bounds.find(([q]) => q === "0.9") ?? bounds.at(-1))?.[1] ?? null;
 }
 
-function contents(found) {
-  const { live, expected_start: start, starts_by: by, ahead_jobs: ahead, stale } = found;
-  const now = found.as_of ?? found.made_at;
-  const bounds = holding(by, start, now).map(([q, time]) => [`With ${probability(q)} by`, [clockTime(time)]]);
-  const passed = live && live.start == null && start != null && !bounds.length && Object.keys(by ?? {}).length;
+function contents(answer) {
+  const { live, expected_start: start, starts_by: by, ahead_jobs: ahead, stale } = answer;
+  const now = answer.as_of ?? answer.made_at;
+  const bounds = currentBounds(by, start, now).map(([q, time]) => [`With ${probability(q)} by`, [clockTime(time)]]);
+  const expired = live && live.start == null && start != null && !bounds.length && Object.keys(by ?? {}).length;
   const facts = [
     ["Site", [h("a", { href: sitePage(site) }, name(site))]],
     live ? ["Submitted", [clockTime(live.submit), `, ${duration((live.start ?? now) - live.submit)} in the queue`]] : null,
@@ -67,7 +67,7 @@ function contents(found) {
     live?.start != null ? ["Started", [clockTime(live.start)]] : null,
     start == null ? null : ["Expected", [clockTime(start), `, ${fromNow(start - now)}`]],
     ...bounds,
-    passed ? ["At the latest", ["no bound: the wait exceeds all earlier bounds"]] : null,
+    expired ? ["At the latest", ["no bound: the wait exceeds all earlier bounds"]] : null,
     live && start != null ? ["Jobs ahead", [plural(ahead, "job")]] : null,
     live ? ["Request", [plural(live.cpus, "CPU"), live.walltime == null ? "" : ` for ${duration(live.walltime)}`]] : null,
     live?.queue == null ? null : ["Queue", [name(live.queue)]],
@@ -81,39 +81,40 @@ function contents(found) {
   ];
 }
 
-/** Its estimates over time: those that went out, and those of now as this page was told; the first one first. */
-function estimates(sent) {
-  return [...sent.map(({ at, start, starts_by: by }) => ({ at, start, latest: atLatest(by, start, at) })), ...told.toReversed()];
+/** Return the published estimates and then the observed ones, the oldest first. */
+function allEstimates(published) {
+  const rows = published.map(({ at, start, starts_by: by }) => ({ at, start, latest: atLatest(by, start, at) }));
+  return [...rows, ...observed.toReversed()];
 }
 
-function changes(rows, submit) {
+function showTable(rows, submit) {
   const cells = rows.toReversed().map(({ at, start, latest }) => [
     cell([at === submit ? "At its submission, " : null, clockTime(at)], { head: true }),
     cell(start == null ? "–" : clockTime(start)),
     cell(latest == null ? "–" : clockTime(latest)),
   ]);
   const columns = [["Estimated at"], ["Expected"], ["At the latest (90 %)"]];
-  const place = h("div", { id: "job-told" });
+  const place = h("div", { id: "job-estimates" });
   if (rows.length > 1) place.append(table("Estimates over time", columns, cells, "jobs blocks"));
-  update(document.getElementById("job-told"), place);
+  update(document.getElementById("job-estimates"), place);
 }
 
-/** The same drawn, up to the time `now`, by when it has waited since `ready`. */
-function draw(rows, ready, now) {
+/** Draw the estimates of the wait since `ready` (the eligible time, or the submission) up to `now`. */
+function drawChart(rows, ready, now) {
   const times = rows.map(({ at }) => at);
   const last = rows.at(-1);
   if (last && now > last.at) {
     rows = [...rows, last];
     times.push(now);
   }
-  drawn.hidden = times.length < 2;
-  if (drawn.hidden) return;
+  figure.hidden = times.length < 2;
+  if (figure.hidden) return;
   const since = (time) => (time == null ? null : Math.max(time - ready, 0));
-  chart(drawn.querySelector(".chart"), { times, words: duration, apart: DURATIONS, series: [
+  chart(figure.querySelector(".chart"), { times, format: duration, tickSteps: DURATIONS, series: [
     { name: "expected wait", color: "--tint", values: rows.map(({ start }) => since(start)), steps: true },
     { name: "at the latest (90 %)", color: "--rule", values: rows.map(({ latest }) => since(latest)), steps: true, dashed: true },
     { name: "waited so far", color: "--other", values: times.map(since) },
   ] });
 }
 
-open(refresh, refresh);
+openPage(refresh, refresh);

@@ -1,32 +1,32 @@
 // Tables of live jobs.
 
-import { holds } from "./bounds.js";
-import { cell, explainedRow, table } from "./table.js";
-import { clockTime, duration, fromNow, h, jobPage, name, number, probability, seconds, sentence } from "./text.js";
+import { isCurrent } from "./bounds.js";
+import { cell, rowWithNotes, table } from "./table.js";
+import { clockTime, fromNow, h, jobPage, name, number, probability, seconds, sentence } from "./text.js";
 
 const COLUMNS = [
   ["Job"], ["Waited", "figure"], ["Expected"], ["At the latest"], ["CPUs", "figure"], ["Walltime", "figure"], ["Queue"],
 ];
 
 /**
- * A table of a site's live jobs; `now` is its time (Unix seconds). Why a job still queues stands below it, once below
- * the last of several jobs that follow each other and wait for the same reason.
+ * Return a table of live jobs of a site; `now` is the site's time (Unix seconds). The reason why a job is pending is
+ * below its row. Consecutive jobs with the same reason show it once, below the last of them.
  */
 export function jobTable(caption, site, jobs, now) {
   const reasons = oncePerRun(jobs.map(({ why }) => why));
-  const rows = jobs.map((job, place) => explainedRow(cells(site, job, now), reasons[place]));
+  const rows = jobs.map((job, place) => rowWithNotes(cells(site, job, now), reasons[place]));
   return table(caption, COLUMNS, rows, "jobs blocks");
 }
 
-/** What stands below each row: the reason where the next row has another, saying for how many rows it holds. */
+/** Return the notes of each row: the reason, with the number of its jobs, at the last row of those with that reason. */
 export function oncePerRun(reasons) {
   let run = 0;
   return reasons.map((reason, place) => {
     run += 1;
     if (reason && reasons[place + 1] === reason) return [];
-    const told = reason ? [`${run > 1 ? `These ${run} jobs: ` : ""}${sentence(reason)}`] : [];
+    const notes = reason ? [`${run > 1 ? `These ${run} jobs: ` : ""}${sentence(reason)}`] : [];
     run = 0;
-    return told;
+    return notes;
   });
 }
 
@@ -50,23 +50,23 @@ function expected({ start, predicted_run_s: run, predicted_start, expected_start
   return due("starts", begin, now);
 }
 
-/** "starts in 2 h, 6 Feb, 14:03 CET". */
-function due(what, time, now) {
+/** Return "starts in 2h" above "6 Feb, 14:03 CET". */
+function due(verb, time, now) {
   const left = time - now;
-  const done = what === "ends" ? "ended" : "started";
-  const told = left < -0.5 ? `should have ${done} ${fromNow(left)}` : `${what} ${fromNow(left)}`;
-  return [h("data", { value: time }, told), h("span", { class: "line" }, clockTime(time))];
+  const done = verb === "ends" ? "ended" : "started";
+  const text = left < -0.5 ? `should have ${done} ${fromNow(left)}` : `${verb} ${fromNow(left)}`;
+  return [h("data", { value: time }, text), h("span", { class: "line" }, clockTime(time))];
 }
 
-/** When it will have started with 90 %, as commands and notices say it too; else as sure as the greatest bound is. */
+/** Return the upper bound of 90 % on the start, as commands and notices do; without it the largest bound. */
 function atLatest({ start, submit, eligible, bounds, blocked_by, expected_start: expected }, now) {
-  const told = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b);
-  const known = told.find(([q]) => q === "0.9") ?? told.at(-1);
-  if (start != null || blocked_by || !known) return "–";
-  const [q, bound] = known;
+  const sorted = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b);
+  const latest = sorted.find(([q]) => q === "0.9") ?? sorted.at(-1);
+  if (start != null || blocked_by || !latest) return "–";
+  const [q, bound] = latest;
   const time = (eligible ?? submit) + bound;
   const left = time - now;
-  if (!holds(time, expected, now)) return "later than its bounds";
+  if (!isCurrent(time, expected, now)) return "later than its bounds";
   return [
     h("data", { value: time }, `${fromNow(left)} (${probability(q)})`),
     h("span", { class: "line" }, clockTime(time)),

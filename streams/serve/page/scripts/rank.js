@@ -1,36 +1,36 @@
-// What if: a job that is only considered, and the sites in the order in which it would be done.
+// The form for a hypothetical job, and the sites ranked by its predicted completion.
 
-import { Refused, explained, get } from "./api.js";
+import { RequestError, errorText, get } from "./api.js";
 import { axis, band, Scale } from "./draw.js";
-import { cell, explainedRow, table } from "./table.js";
-import { behind, count, duration, h, localClock, name, percent, plural, probability } from "./text.js";
+import { cell, rowWithNotes, table } from "./table.js";
+import { count, duration, h, lagText, localClock, name, percent, plural, probability } from "./text.js";
 import { clockText, seconds, sentence, sitePage, size } from "./text.js";
 
-const FIRST = 12;
-const SHOWN = ["0.9", "0.95"];
+const MAX_ROWS = 12;
+const BOUNDS = ["0.9", "0.95"];
 
-/** The form and its result. `refused` is told of a refusal before it is shown. */
+/** The form and its result. `onError` is called with the error of a failed request. */
 export class Ask {
-  constructor(refused) {
+  constructor(onError) {
     this.form = document.getElementById("ask-form");
-    this.said = document.getElementById("said");
+    this.status = document.getElementById("status");
     this.place = document.getElementById("ranking");
-    this.refused = refused;
+    this.onError = onError;
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.remember();
+      this.saveToAddress();
       this.ask();
     });
-    window.addEventListener("popstate", () => this.recall());
-    for (const field of this.fields) field.addEventListener("input", () => this.mark(""));
+    window.addEventListener("popstate", () => this.restore());
+    for (const field of this.fields) field.addEventListener("input", () => this.markField(""));
   }
 
   get fields() {
     return [...this.form.querySelectorAll("input")];
   }
 
-  /** Write the job into the address, so that it can be kept and passed on. */
-  remember() {
+  /** Write the job into the address, so that it can be bookmarked and shared. */
+  saveToAddress() {
     const address = new URL(location.href);
     for (const field of this.fields) {
       if (valueOf(field)) address.searchParams.set(field.name, valueOf(field));
@@ -39,72 +39,73 @@ export class Ask {
     if (address.href !== location.href) history.pushState(null, "", address);
   }
 
-  /** Read the job from the address, and ask at once where there is one. */
-  recall() {
-    const asked = new URLSearchParams(location.search);
-    if (!asked.has("cpus")) return this.clear();
+  /** Read the job from the address; submit the request if there is one. */
+  restore() {
+    const params = new URLSearchParams(location.search);
+    if (!params.has("cpus")) return this.clear();
     for (const field of this.fields) {
-      if (field.type === "checkbox") field.checked = asked.get(field.name) === "true";
-      else field.value = asked.get(field.name) ?? "";
+      if (field.type === "checkbox") field.checked = params.get(field.name) === "true";
+      else field.value = params.get(field.name) ?? "";
     }
-    const further = this.fields.some((field) => field.closest("details") && asked.has(field.name));
+    const further = this.fields.some((field) => field.closest("details") && params.has(field.name));
     if (further) document.getElementById("more").open = true;
     return this.form.checkValidity() ? this.ask() : undefined;
   }
 
   clear() {
-    this.asking?.abort();
-    this.say("");
+    this.request?.abort();
+    this.showStatus("");
     this.place.replaceChildren();
   }
 
-  say(text, wrong = false) {
-    this.said.textContent = text;
-    this.said.classList.toggle("wrong", wrong);
+  showStatus(text, wrong = false) {
+    this.status.textContent = text;
+    this.status.classList.toggle("wrong", wrong);
   }
 
-  /** Point at the field that the service names as wrong, and say it by the field's label; none: point at no field. */
-  mark(detail) {
+  /** Mark the field that `detail` names as invalid, and show the error with its label; unmark all others. */
+  markField(detail) {
     const wrong = this.fields.find(({ name }) => detail.startsWith(`${name}: `));
-    if (wrong) this.say(`${wrong.labels[0].firstChild.data.trim()}${detail.slice(wrong.name.length)}`, true);
+    if (wrong) this.showStatus(`${wrong.labels[0].firstChild.data.trim()}${detail.slice(wrong.name.length)}`, true);
     for (const field of this.fields) field.setAttribute("aria-invalid", field === wrong);
     if (wrong?.closest("details")) wrong.closest("details").open = true;
     wrong?.focus();
   }
 
   async ask() {
-    this.asking?.abort();
-    const { signal } = (this.asking = new AbortController());
-    this.say("Querying the sites…");
+    this.request?.abort();
+    const { signal } = (this.request = new AbortController());
+    this.showStatus("Querying the sites…");
     this.place.setAttribute("aria-busy", "true");
     try {
       const job = Object.fromEntries(this.fields.map((field) => [field.name, valueOf(field)]));
-      const found = await get(["rank"], { ...job, why: "true", start_within: within(job.start_within) }, signal);
-      this.say(verdict(found));
-      this.place.replaceChildren(...result(found));
+      const params = { ...job, why: "true", start_within: durationUntil(job.start_within) };
+      const answer = await get(["rank"], params, signal);
+      this.showStatus(summary(answer));
+      this.place.replaceChildren(...result(answer));
     } catch (error) {
       if (signal.aborted) return;
-      this.refuse(error);
+      this.showError(error);
     } finally {
       if (!signal.aborted) this.place.removeAttribute("aria-busy");
     }
   }
 
-  refuse(error) {
+  showError(error) {
     this.place.replaceChildren();
-    this.say(explained(error), true);
-    if (error instanceof Refused && error.status === 400) this.mark(error.detail);
-    this.refused(error);
+    this.showStatus(errorText(error), true);
+    if (error instanceof RequestError && error.status === 400) this.markField(error.detail);
+    this.onError(error);
   }
 }
 
-/** What a field says; nothing where it is empty, or not ticked. */
+/** Return the value of a field; empty if it is blank or unchecked. */
 const valueOf = (field) => (field.type !== "checkbox" ? field.value.trim() : field.checked ? "true" : "");
 
-const begins = (wait_s) => (wait_s < 1 ? "immediately" : `in about ${duration(wait_s)}`);
+const startText = (wait_s) => (wait_s < 1 ? "immediately" : `in about ${duration(wait_s)}`);
 
-/** Until a time of day, which is today's or tomorrow's on the reader's clock, as a duration. */
-function within(clock) {
+/** Return the duration until the next occurrence of a local time of day. */
+function durationUntil(clock) {
   if (!clock) return "";
   const [hour, minute] = clock.split(":").map(Number);
   const then = new Date();
@@ -113,15 +114,15 @@ function within(clock) {
   return `${Math.ceil((then - new Date()) / 1000)}s`;
 }
 
-/** A probability that bounds tell; beyond the highest one nothing more is known. */
-function chance(share, bounds) {
+/** Format a probability derived from bounds; it is not known above the highest bound. */
+function probabilityText(share, bounds) {
   const highest = Math.max(...Object.keys(bounds).map(Number));
   if (share >= highest) return `over ${percent(highest)}`;
   return share >= 0.01 ? percent(share) : `under ${percent(0.01)}`;
 }
 
-/** The result in a sentence. */
-export function verdict({ ranking, left_out }) {
+/** Return the result in one or two sentences. */
+export function summary({ ranking, left_out }) {
   const [first, ...others] = ranking;
   if (!first && left_out.length) return "No site accepts this job.";
   if (!first) return "No site has reported yet.";
@@ -129,15 +130,15 @@ export function verdict({ ranking, left_out }) {
   if (first.predicted_wait_s == null) return "No site has an estimate for this job now.";
   const done = first.predicted_response_s == null ? "" : `, done in about ${duration(first.predicted_response_s)}`;
   const sooner = others.filter(({ predicted_wait_s: wait, stale }) => !stale && wait != null && wait < first.predicted_wait_s);
-  const told = `starts ${begins(first.predicted_wait_s)}${done}.`;
-  if (!sooner.length) return `${first.site} soonest: ${told}`;
+  const start = `starts ${startText(first.predicted_wait_s)}${done}.`;
+  if (!sooner.length) return `${first.site} soonest: ${start}`;
   const least = sooner.reduce((a, b) => (b.predicted_wait_s < a.predicted_wait_s ? b : a));
-  const other = `${least.site} starts sooner, ${begins(least.predicted_wait_s)}, but is done later.`;
-  return `${first.site} completes it first: ${told} ${other}`;
+  const other = `${least.site} starts sooner, ${startText(least.predicted_wait_s)}, but is done later.`;
+  return `${first.site} completes it first: ${start} ${other}`;
 }
 
-/** The job as the service understood it. */
-function understood({ cpus, gpus, gpu_type: type, walltime, unlimited, memory, queue, qos, partition, ...more }) {
+/** Return the request as the service parsed it. */
+function requestLine({ cpus, gpus, gpu_type: type, walltime, unlimited, memory, queue, qos, partition, ...more }) {
   const cards = gpus || type ? ` and ${plural(gpus || 1, "GPU")}${type ? ` of type ${type}` : ""}` : "";
   const words = `${plural(cpus, "CPU")}${cards}${unlimited ? " without a time limit" : walltime == null ? " without a walltime" : ` for ${duration(walltime)}`}`;
   const { nodes, tasks, exclusive, reservation, constraint, account, user } = more;
@@ -148,19 +149,19 @@ function understood({ cpus, gpus, gpu_type: type, walltime, unlimited, memory, q
     constraint ? `nodes with ${constraint}` : "", account ? `account ${account}` : "",
     user ? `user ${user}` : "",
   ];
-  return h("p", { class: "hint understood" }, `Request: ${[words, ...further.filter(Boolean)].join(", ")}.`);
+  return h("p", { class: "hint request" }, `Request: ${[words, ...further.filter(Boolean)].join(", ")}.`);
 }
 
 function result({ job, ranking, left_out: leftOut, reference_run_s: referenceRun }) {
-  const parts = job ? [understood(job)] : [];
+  const parts = job ? [requestLine(job)] : [];
   if (ranking.length) parts.push(...ranked(ranking, referenceRun));
   if (leftOut.length) parts.push(leftOutList(leftOut));
   return parts;
 }
 
 function ranked(ranking, referenceRun) {
-  const quantiles = SHOWN.filter((q) => ranking.some(({ bounds }) => bounds && q in bounds));
-  const scale = new Scale(Math.max(0, ...ranking.flatMap(longest)));
+  const quantiles = BOUNDS.filter((q) => ranking.some(({ bounds }) => bounds && q in bounds));
+  const scale = new Scale(Math.max(0, ...ranking.flatMap(drawnWaits)));
   const columns = [
     [h("span", { class: "unseen" }, "Place"), "place"],
     ["Site", "site"],
@@ -173,36 +174,36 @@ function ranked(ranking, referenceRun) {
   ];
   const shared = sharedBy(ranking);
   const rows = ranking.map((site, place) => siteRow(site, place, quantiles, scale, shared));
-  const made = table("Sites by predicted completion of the job", columns, rows, "ranking stacked");
-  const lines = [...made.tBodies[0].rows];
+  const rankingTable = table("Sites by predicted completion of the job", columns, rows, "ranking stacked");
+  const lines = [...rankingTable.tBodies[0].rows];
   let place = -1;
   const places = new Map(lines.map((line) => [line, line.className === "about" ? place : (place += 1)]));
   const placeOf = (line) => places.get(line);
-  lines.filter((line) => placeOf(line) >= FIRST).forEach((line) => (line.hidden = true));
+  lines.filter((line) => placeOf(line) >= MAX_ROWS).forEach((line) => (line.hidden = true));
   const legend = [
     h("span", {}, h("span", { class: "key dot" }), "expected start"),
     h("span", {}, h("span", { class: "key part" }), "paler is less likely; it ends at the largest bound"),
   ];
   const run = [" Assumed run time: ", seconds(referenceRun), " at a site of speed 1."];
   return [
-    made,
+    rankingTable,
     ...[...shared].map((one) => h("p", { class: "hint" }, `All ${ranking.length} sites: ${one}`)),
-    ...everything(lines.filter((line) => line.hidden), rows.length),
+    ...showAllButton(lines.filter((line) => line.hidden), rows.length),
     h("p", { class: "hint legend", "aria-hidden": "true" }, legend),
     h("p", { class: "hint" }, `As of ${localClock()}.`, referenceRun == null ? null : run,
       " “Recent mean error”: of the site’s predictions in the last one or two weeks."),
   ];
 }
 
-/** All waits that a site's drawing shows. */
-const longest = ({ predicted_wait_s: wait, bounds }) => [wait ?? 0, ...Object.values(bounds ?? {})];
+/** Return all waits in the drawing of a site. */
+const drawnWaits = ({ predicted_wait_s: wait, bounds }) => [wait ?? 0, ...Object.values(bounds ?? {})];
 
-/** A bound that is shown: one before the expected start would contradict it. */
+/** Return a bound; null if it is before the expected start, which it would contradict. */
 const bound = ({ predicted_wait_s: wait, bounds }, q) => (bounds?.[q] >= (wait ?? 0) ? bounds[q] : null);
 
 function siteRow(site, place, quantiles, scale, shared) {
   const { predicted_wait_s: wait, predicted_run_s: run, predicted_response_s: response, bounds, recent } = site;
-  return explainedRow([
+  return rowWithNotes([
     cell(String(place + 1), { kind: "place" }),
     cell(h("a", { class: "title", href: sitePage(site.site) }, name(site.site)), { kind: "site", head: true }),
     cell(band(scale, wait, bounds), { kind: "drawn" }),
@@ -211,7 +212,7 @@ function siteRow(site, place, quantiles, scale, shared) {
     cell(seconds(run), { kind: "figure", label: "Run time" }),
     cell(response == null ? "–" : ["in ", seconds(response)], { kind: "figure", label: "Done" }),
     cell(seconds(recent?.jobs ? recent.mean_error_s : null), { kind: "figure", label: "Recent mean error" }),
-  ], about(site, shared));
+  ], notes(site, shared));
 }
 
 function start(wait) {
@@ -219,55 +220,55 @@ function start(wait) {
   return wait < 1 ? h("data", { value: wait }, "immediately") : ["in ", seconds(wait)];
 }
 
-/** Why it starts then, in a sentence. */
-function because({ predicted_wait_s: wait, reason, why }) {
+/** Return the reason for the wait, in a sentence. */
+function reasons({ predicted_wait_s: wait, reason, why }) {
   if (why) return [sentence(why.text)];
   return reason ? [sentence(wait == null ? reason : `by ${reason}`)] : [];
 }
 
-/** Why its estimate is less sure than others, in sentences. */
-function doubts({ degraded, low_confidence, source, stale }) {
-  const told = source === "grid" ? ["Grid estimate: no worker answered in time."] : [];
-  if (low_confidence) told.push(sentence(`ranked last, low confidence: ${low_confidence}`));
-  else if (degraded && !stale) told.push(sentence(`reduced accuracy: ${degraded}`));
-  return told;
+/** Return the reasons why the estimate is less accurate, in sentences. */
+function caveats({ degraded, low_confidence, source, stale }) {
+  const sentences = source === "grid" ? ["Grid estimate: no worker answered in time."] : [];
+  if (low_confidence) sentences.push(sentence(`ranked last, low confidence: ${low_confidence}`));
+  else if (degraded && !stale) sentences.push(sentence(`reduced accuracy: ${degraded}`));
+  return sentences;
 }
 
-/** The sentences that hold for each of several sites, which are shown once. */
+/** Return the sentences that apply to all of several sites; they are shown once. */
 export function sharedBy(ranking) {
-  const [first, ...others] = ranking.map((site) => [...because(site), ...doubts(site)]);
-  return new Set(others.length ? first.filter((one) => others.every((told) => told.includes(one))) : []);
+  const [first, ...others] = ranking.map((site) => [...reasons(site), ...caveats(site)]);
+  return new Set(others.length ? first.filter((one) => others.every((sentences) => sentences.includes(one))) : []);
 }
 
-/** What else to know of a ranked site, in sentences; `shared` ones are told of all. */
-function about(site, shared) {
+/** Return the notes of a ranked site without the sentences in `shared`. */
+function notes(site, shared) {
   const { live, site_cpus: cpus, speed, why, ...age } = site;
   const { p_best: best, p_start: inTime, bounds } = age;
   const own = (sentences) => sentences.filter((one) => !shared.has(one));
-  const told = [];
-  if (inTime != null) told.push(`Probability of a start in time: ${chance(inTime, bounds)}.`);
-  if (age.stale) told.push(sentence(`stale, so ranked last: ${age.stale}`));
-  told.push(...own(because(site)));
-  if (why?.instead.length) told.push(`Sooner: ${why.instead.map(instead).join("; ")}.`);
-  if (best != null && best < 1) told.push(`Probability of being the best site: ${probability(best.toFixed(2))}.`);
+  const estimate = [];
+  if (inTime != null) estimate.push(`Probability of a start in time: ${probabilityText(inTime, bounds)}.`);
+  if (age.stale) estimate.push(sentence(`stale, so ranked last: ${age.stale}`));
+  estimate.push(...own(reasons(site)));
+  if (why?.instead.length) estimate.push(`Sooner: ${why.instead.map(alternativeText).join("; ")}.`);
+  if (best != null && best < 1) estimate.push(`Probability of being the best site: ${probability(best.toFixed(2))}.`);
   const state = [];
   if (live) state.push(`${count(live.free_cpus)} of ${plural(cpus, "CPU")} free`);
   if (live?.gpus) state.push(`${count(live.free_gpus)} of ${plural(live.gpus, "GPU")} free`);
   if (live) state.push(`${plural(live.queued_jobs, "job")} queued`);
   if (speed != null && speed !== 1) state.push(`speed ${speed}`);
-  if (age.as_of) state.push(`as of ${clockText(age.as_of)}${age.stale ? "" : behind(age)}`);
+  if (age.as_of) state.push(`as of ${clockText(age.as_of)}${age.stale ? "" : lagText(age)}`);
   const facts = state.length ? [sentence(state.join(", "))] : [];
-  facts.push(...own(doubts(site)));
-  return [told.join(" "), facts.join(" ")].filter(Boolean);
+  facts.push(...own(caveats(site)));
+  return [estimate.join(" "), facts.join(" ")].filter(Boolean);
 }
 
-/** "request 2h (by 40m)". */
-function instead({ cpus, walltime, queue, sooner_s: sooner }) {
+/** Return "request 2h (by 40m)": the changed request, and how much sooner it starts. */
+function alternativeText({ cpus, walltime, queue, sooner_s: sooner }) {
   const other = walltime != null ? `request ${duration(walltime)}` : cpus != null ? `request ${plural(cpus, "CPU")}` : `queue ${queue}`;
   return `${other} (by ${duration(sooner)})`;
 }
 
-function everything(hidden, sites) {
+function showAllButton(hidden, sites) {
   if (!hidden.length) return [];
   const button = h("button", { type: "button", class: "plain" }, `Show all ${sites} sites`);
   button.addEventListener("click", () => {
@@ -288,6 +289,6 @@ function leftOutList(leftOut) {
   const partitions = leftOut.length - sites;
   const counted = [sites ? plural(sites, "site") : "", partitions ? plural(partitions, "partition") : ""];
   const title = `Left out: ${counted.filter(Boolean).join(", ")}`;
-  if (leftOut.length > FIRST) return h("details", { class: "left-out" }, h("summary", {}, title), list);
+  if (leftOut.length > MAX_ROWS) return h("details", { class: "left-out" }, h("summary", {}, title), list);
   return h("div", { class: "left-out" }, h("p", {}, title), list);
 }

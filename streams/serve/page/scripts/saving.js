@@ -1,16 +1,16 @@
-// What a page shows, to be saved: each of its tables as CSV, each answer that it has asked for as JSON.
+// Downloads of the data of a page: its tables as CSV, and the answers it has received as JSON.
 
-import { answered } from "./api.js";
+import { answeredPaths } from "./api.js";
 import { h } from "./text.js";
 
 const place = document.getElementById("saving");
 place.hidden = false;
 
-/** A table's cells as CSV: the numbers and times that machines read, where a cell has any. */
-function csv(shown) {
+/** Return the cells of a table as CSV; machine-readable numbers and times where a cell has them. */
+function csv(table) {
   const plain = (at) => at.querySelector("data")?.value ?? at.querySelector("time")?.dateTime ?? at.textContent;
   const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
-  return [...shown.rows].map((row) => [...row.cells].map((at) => quoted(plain(at))).join(",")).join("\r\n");
+  return [...table.rows].map((row) => [...row.cells].map((at) => quoted(plain(at))).join(",")).join("\r\n");
 }
 
 function save(text, file) {
@@ -20,13 +20,14 @@ function save(text, file) {
 }
 
 function list() {
-  const tables = [...document.querySelectorAll("main table")].map((shown) => {
-    const file = `${shown.caption.textContent}.csv`;
+  const tables = [...document.querySelectorAll("main table")].map((table) => {
+    const file = `${table.caption.textContent}.csv`;
     const button = h("button", { type: "button", class: "plain" }, file);
-    button.addEventListener("click", () => save(csv(shown), file));
+    button.addEventListener("click", () => save(csv(table), file));
     return h("li", {}, button);
   });
-  const answers = [...answered].filter((path) => path !== "v1/me").map((path) => h("li", {}, h("a", { href: path }, path)));
+  const paths = [...answeredPaths].filter((path) => path !== "v1/me");
+  const answers = paths.map((path) => h("li", {}, h("a", { href: path }, path)));
   place.lastElementChild.replaceChildren(
     h("p", { class: "hint" }, "Tables, as CSV; times in UTC, durations in seconds:"), h("ul", {}, tables),
     h("p", { class: "hint" }, "Answers of the service, as JSON:"), h("ul", {}, answers),

@@ -1,9 +1,9 @@
-// What the pages tell of one site: its queue now, the jobs that have waited longest, how good the predictions were.
+// The content about one site: its current state, its longest pending jobs, and the accuracy of its predictions.
 
 import { bar, scatter, withinTwice } from "./draw.js";
 import { jobTable } from "./jobs.js";
 import { cell, table, wide } from "./table.js";
-import { behind, clockTime, datum, days, duration, h, name, number } from "./text.js";
+import { clockTime, datum, days, duration, h, lagText, name, number } from "./text.js";
 import { percent, plural, probability, seconds, sentence, utcText } from "./text.js";
 
 const NARROW = window.matchMedia("(max-width: 40rem)").matches;
@@ -11,51 +11,52 @@ const HEAD = NARROW ? 3 : 8;
 const RULES = { zero: "always zero", median: "recent median" };
 const BOUNDS = ["0.9", "0.95"];
 
-/** All of it; `known` is what the worker said, `outcomes` the last jobs, each where there is any, `heading` a tag. */
-export const contents = (site, known, outcomes, heading) => [
-  h("div", {}, ...(known ? about(known) : [])),
-  h("section", { class: "chapter" }, ...(known ? accuracy(known, heading) : [])),
-  h("section", { class: "chapter" }, ...(outcomes ? happened(outcomes, site, heading) : [])),
+/** Return the content: the worker's `answer` and the last `outcomes`, each unless null. `heading` is a tag. */
+export const contents = (site, answer, outcomes, heading) => [
+  h("div", {}, ...(answer ? currentState(answer) : [])),
+  h("section", { class: "chapter" }, ...(answer ? accuracy(answer, heading) : [])),
+  h("section", { class: "chapter" }, ...(outcomes ? lastOutcomes(outcomes, site, heading) : [])),
 ];
 
-/** What stands below its heading; on a phone one opens it. */
+/** Return the content below its heading; folded on narrow screens. */
 const folded = (heading, ...content) => (NARROW
   ? h("details", { class: "numbers" }, h("summary", {}, heading), ...content) : h("div", {}, ...content));
 
-/** The time in UTC too, where the reader's clock shows another. */
+/** Return the time in UTC, if it differs from the local time. */
 const inUtc = (time) => (new Date(time * 1000).getTimezoneOffset() ? ` (${utcText(time)})` : "");
 
-function about(known) {
+function currentState(answer) {
   const facts = [
-    ["Queued", [number(known.live.queued_jobs), " for ", number(known.queued_cpus), " CPUs"]],
-    ["Running", [number(known.live.running_jobs), " on ", number(known.running_cpus), " CPUs"]],
-    ["Free", [number(known.live.free_cpus), ` of ${plural(known.cpus, "CPU")}`]],
-    known.live.gpus ? ["Free GPUs", [number(known.live.free_gpus), ` of ${plural(known.live.gpus, "GPU")}`]] : null,
-    ["Remaining work", known.remaining_work_s == null ? ["–"] : [seconds(known.remaining_work_s), " at full use"]],
-    known.held_jobs ? ["Held", [number(known.held_jobs)]] : null,
-    known.down_nodes ? ["Down", [plural(known.down_nodes, "node")]] : null,
-    ["Jobs in history", [number(known.history_jobs)]],
-    ["Method", [known.method]],
-    ["Site’s time", [clockTime(known.made_at), inUtc(known.made_at)]],
-    !known.as_of || (known.as_of === known.made_at && !known.lag_messages) ? null
-      : ["Last event", [clockTime(known.as_of), known.stale ? "" : behind(known)]],
+    ["Queued", [number(answer.live.queued_jobs), " for ", number(answer.queued_cpus), " CPUs"]],
+    ["Running", [number(answer.live.running_jobs), " on ", number(answer.running_cpus), " CPUs"]],
+    ["Free", [number(answer.live.free_cpus), ` of ${plural(answer.cpus, "CPU")}`]],
+    answer.live.gpus ? ["Free GPUs", [number(answer.live.free_gpus), ` of ${plural(answer.live.gpus, "GPU")}`]] : null,
+    ["Remaining work", answer.remaining_work_s == null ? ["–"] : [seconds(answer.remaining_work_s), " at full use"]],
+    answer.held_jobs ? ["Held", [number(answer.held_jobs)]] : null,
+    answer.down_nodes ? ["Down", [plural(answer.down_nodes, "node")]] : null,
+    ["Jobs in history", [number(answer.history_jobs)]],
+    ["Method", [answer.method]],
+    ["Site’s time", [clockTime(answer.made_at), inUtc(answer.made_at)]],
+    !answer.as_of || (answer.as_of === answer.made_at && !answer.lag_messages) ? null
+      : ["Last event", [clockTime(answer.as_of), answer.stale ? "" : lagText(answer)]],
   ];
-  const { queued, live } = known;
+  const { queued, live } = answer;
   const [head, rest] = [queued.slice(0, HEAD), queued.slice(HEAD)];
   return [
-    h("p", { class: "wrong", hidden: known.stale || known.degraded ? null : "" },
-      sentence(known.stale ? `stale: ${known.stale}` : `reduced accuracy: ${known.degraded}`)),
+    h("p", { class: "wrong", hidden: answer.stale || answer.degraded ? null : "" },
+      sentence(answer.stale ? `stale: ${answer.stale}` : `reduced accuracy: ${answer.degraded}`)),
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
-    ...(known.partitions ? [partitionTable(known.partitions)] : []),
-    head.length ? jobTable("Longest pending", known.site, head, known.made_at) : h("p", { class: "hint" }, "No pending jobs."),
+    ...(answer.partitions ? [partitionTable(answer.partitions)] : []),
+    head.length ? jobTable("Longest pending", answer.site, head, answer.made_at)
+      : h("p", { class: "hint" }, "No pending jobs."),
     h("details", { class: "numbers", hidden: rest.length ? null : "" },
       h("summary", {}, `${rest.length} more of ${plural(live.queued_jobs, "job")} pending`),
-      jobTable("Other pending jobs", known.site, rest, known.made_at)),
+      jobTable("Other pending jobs", answer.site, rest, answer.made_at)),
   ];
 }
 
-/** The partitions as they are now; GPUs only where the site has any. */
+/** Return a table of the partitions; with GPUs if the site has any. */
 function partitionTable(partitions) {
   const withGpus = partitions.some(({ gpus }) => gpus);
   const columns = [["Partition"], ["Queued", "figure"], ["Running", "figure"], ["Free CPUs", "figure"]];
@@ -71,37 +72,37 @@ function partitionTable(partitions) {
   return table("Partitions", columns, rows, "partitions blocks");
 }
 
-/** A method's week or weeks: mean errors weighted by jobs. */
+/** Return the jobs and the mean error of a method over several weeks; null without a job. */
 const overall = (weeks, method) => {
   const measured = weeks.flatMap(({ methods }) => methods);
-  const own = measured.filter((known) => known.method === method && known.mean_error_s != null);
+  const own = measured.filter((one) => one.method === method && one.mean_error_s != null);
   const jobs = own.reduce((sum, week) => sum + week.jobs, 0);
   return jobs ? { jobs, mean_error_s: own.reduce((sum, week) => sum + week.jobs * week.mean_error_s, 0) / jobs } : null;
 };
 
-/** How right predictions were, and what people act on. */
+/** Return the accuracy of the predictions, and of the estimates shown to users. */
 function accuracy({ weeks, method, answers }, heading) {
   const title = h(heading, {}, "Accuracy of predictions");
-  const told = weeks.filter(({ methods }) => methods.some(({ jobs }) => jobs)).toReversed();
-  if (!told.length) return [title, h("p", { class: "hint" }, "No job has started since its wait was predicted.")];
+  const scored = weeks.filter(({ methods }) => methods.some(({ jobs }) => jobs)).toReversed();
+  if (!scored.length) return [title, h("p", { class: "hint" }, "No job has started since its wait was predicted.")];
   const rules = [method, ...Object.keys(RULES).filter((rule) => rule !== method)];
-  const measured = told.flatMap(({ methods }) => methods.filter((known) => rules.includes(known.method)));
-  const greatest = Math.max(1, ...measured.map((known) => known.mean_error_s ?? 0));
-  const bounds = BOUNDS.filter((q) => measured.some((known) => known.method === method && q in known.coverage));
+  const measured = scored.flatMap(({ methods }) => methods.filter((one) => rules.includes(one.method)));
+  const greatest = Math.max(1, ...measured.map((one) => one.mean_error_s ?? 0));
+  const bounds = BOUNDS.filter((q) => measured.some((one) => one.method === method && q in one.coverage));
   const columns = [
     ["Week"], ["Jobs", "figure"],
     ...rules.map((rule) => [RULES[rule] ?? rule, "figure"]),
     ["Within ×2", "figure"],
     ...bounds.map((q) => [`In ${probability(q)} bound`, "figure"]),
   ];
-  const rows = told.map((week) => weekRow(week, rules, bounds, greatest));
+  const rows = scored.map((week) => weekRow(week, rules, bounds, greatest));
   const caption = "Mean error of predicted waits, by week";
   const note = "A week’s days are UTC. Within ×2: predicted and actual wait differ by a factor of 2 at most.";
   return [
     title,
-    h("p", {}, verdict(told, rules)),
+    h("p", {}, summary(scored, rules)),
     folded(caption, table(caption, columns, rows, "weeks blocks"), h("p", { class: "hint" }, note)),
-    ...acted(answers),
+    ...answerAccuracy(answers),
   ];
 }
 
@@ -112,8 +113,8 @@ const KINDS = {
   query: "Answers to questions about a job",
 };
 
-/** How right the numbers were that people act on, beside the predictions of the same jobs. */
-function acted(answers) {
+/** Return the accuracy of the estimates shown to users, and of the predictions for the same jobs. */
+function answerAccuracy(answers) {
   if (!answers?.length) return [];
   const columns = [
     ["Estimate"], ["Jobs", "figure"], ["Mean error", "figure"], ["Error at submission", "figure"],
@@ -134,22 +135,22 @@ function acted(answers) {
   return [folded(caption, table(caption, columns, rows, "answers blocks"))];
 }
 
-function verdict(weeks, rules) {
-  const [own, ...others] = rules.map((rule) => ({ rule, found: overall(weeks, rule) })).filter(({ found }) => found);
+function summary(weeks, rules) {
+  const [own, ...others] = rules.map((rule) => ({ rule, mean: overall(weeks, rule) })).filter(({ mean }) => mean);
   if (!own) return "";
-  const beside = others.map(({ rule, found }) => `${RULES[rule]} ${duration(found.mean_error_s)}`);
-  const lost = others.some(({ found }) => found.mean_error_s < own.found.mean_error_s);
-  return `Over ${plural(own.found.jobs, "job")}, mean error ${duration(own.found.mean_error_s)}`
-    + (beside.length ? `; ${beside.join(", ")}.` : ".") + (lost ? " A baseline did better." : "");
+  const compared = others.map(({ rule, mean }) => `${RULES[rule]} ${duration(mean.mean_error_s)}`);
+  const beaten = others.some(({ mean }) => mean.mean_error_s < own.mean.mean_error_s);
+  return `Over ${plural(own.mean.jobs, "job")}, mean error ${duration(own.mean.mean_error_s)}`
+    + (compared.length ? `; ${compared.join(", ")}.` : ".") + (beaten ? " A baseline did better." : "");
 }
 
 function weekRow({ begin, end, methods }, rules, bounds, greatest) {
-  const [own] = rules.map((rule) => methods.find((known) => known.method === rule));
+  const [own] = rules.map((rule) => methods.find((one) => one.method === rule));
   return [
     cell(days(begin, end), { head: true }),
     cell(number(own?.jobs), { kind: "figure" }),
     ...rules.map((rule, place) => {
-      const error = methods.find((known) => known.method === rule)?.mean_error_s;
+      const error = methods.find((one) => one.method === rule)?.mean_error_s;
       const drawn = [seconds(error), bar(error / greatest, place ? "rule" : "own")];
       return cell(error == null ? "–" : drawn, { kind: "figure" });
     }),
@@ -158,26 +159,26 @@ function weekRow({ begin, end, methods }, rules, bounds, greatest) {
   ];
 }
 
-/** Each prediction once: a job that has ended repeats what was said when it started. */
+/** Return each prediction once: the outcome at the end of a job repeats the one at its start. */
 function latest(outcomes) {
-  const known = new Map();
+  const unique = new Map();
   for (const outcome of outcomes) {
     const key = JSON.stringify([outcome.job, outcome.attempt, outcome.made_at]);
-    if (!known.has(key) || known.get(key).actual_run_s == null) known.set(key, outcome);
+    if (!unique.has(key) || unique.get(key).actual_run_s == null) unique.set(key, outcome);
   }
-  return [...known.values()];
+  return [...unique.values()];
 }
 
-/** The last predictions beside what happened. */
-function happened(outcomes, site, heading) {
+/** Return the last predictions and the actual waits. */
+function lastOutcomes(outcomes, site, heading) {
   const title = h(heading, {}, "Predicted and actual waits");
   const jobs = latest(outcomes);
   const drawn = jobs.filter(({ predicted_wait_s: wait }) => wait != null);
   if (!drawn.length) return [title, h("p", { class: "hint" }, "No job with an estimate has started recently.")];
-  const withheld = jobs.length - drawn.length;
-  const close = drawn.filter(({ predicted_wait_s: said, actual_wait_s: wait }) => withinTwice(said, wait));
+  const unpredicted = jobs.length - drawn.length;
+  const close = drawn.filter((job) => withinTwice(job.predicted_wait_s, job.actual_wait_s));
   const note = `Of the last ${plural(drawn.length, "prediction")}, ${close.length} were within a factor of 2 (the band).`
-    + (withheld ? ` For ${plural(withheld, "job")}: no prediction.` : "");
+    + (unpredicted ? ` For ${plural(unpredicted, "job")}: no prediction.` : "");
   const columns = [["Job"], ["Predicted", "figure"], ["Actual", "figure"], ["Error", "figure"]];
   const caption = `Predictions at ${site}, latest first`;
   const rows = jobs.map((job) => [

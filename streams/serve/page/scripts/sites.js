@@ -1,26 +1,26 @@
-// The sites: their queues now, the jobs that have waited longest, and how good the predictions were.
+// The list of sites. An opened site shows its longest pending jobs and the accuracy of its predictions.
 
-import { explained, get } from "./api.js";
+import { errorText, get } from "./api.js";
 import { bar } from "./draw.js";
 import { contents } from "./site.js";
 import { update } from "./table.js";
 import { clockTime, h, localClock, name, number, plural, sentence, sitePage } from "./text.js";
 
-const FIND_FROM = 12;
+const MIN_SITES_TO_FIND = 12;
 
-/** The list of sites. `refused` is told of a refusal before it is shown. */
+/** The list of sites. `onError` is called with the error of a failed request. */
 export class Sites {
-  constructor(refused) {
-    this.said = document.getElementById("sites-said");
+  constructor(onError) {
+    this.status = document.getElementById("sites-status");
     this.list = document.getElementById("site-list");
     this.find = document.getElementById("find");
     this.queues = document.getElementById("queues");
     this.views = new Map();
-    this.refused = refused;
+    this.onError = onError;
     document.getElementById("find-site").addEventListener("input", () => this.filter());
   }
 
-  /** Bring the list and all opened sites up to date; one time after the other. */
+  /** Update the list and all opened sites. Calls during an update are ignored. */
   async refresh() {
     if (this.busy) return;
     this.busy = true;
@@ -28,37 +28,37 @@ export class Sites {
       this.show((await get(["sites"])).sites);
       await Promise.all([...this.views.values()].filter(({ root }) => root.open).map((view) => view.load()));
     } catch (error) {
-      this.say(explained(error), true);
-      this.refused(error);
+      this.showStatus(errorText(error), true);
+      this.onError(error);
     } finally {
       this.busy = false;
     }
   }
 
-  say(text, wrong = false) {
-    this.said.textContent = text;
-    this.said.classList.toggle("wrong", wrong);
+  showStatus(text, wrong = false) {
+    this.status.textContent = text;
+    this.status.classList.toggle("wrong", wrong);
   }
 
   show(sites) {
     for (const [site, { root }] of this.views) {
-      if (!sites.some((known) => known.site === site)) {
+      if (!sites.some((entry) => entry.site === site)) {
         root.remove();
         this.views.delete(site);
       }
     }
-    for (const known of sites) this.view(known.site).summarize(known);
-    this.find.hidden = sites.length < FIND_FROM;
+    for (const entry of sites) this.view(entry.site).summarize(entry);
+    this.find.hidden = sites.length < MIN_SITES_TO_FIND;
     const queues = new Set(sites.flatMap(({ queues }) => queues ?? []).filter((queue) => queue != null));
     update(this.queues, h("datalist", { id: "queues" }, [...queues].map((value) => h("option", { value }))));
-    this.say(sites.length ? `${plural(sites.length, "site")}, as of ${localClock()}.`
+    this.showStatus(sites.length ? `${plural(sites.length, "site")}, as of ${localClock()}.`
       : "No site has reported yet. Send its scheduler’s events, or a trace’s with “queuecast ingest TRACE”.");
     this.filter();
   }
 
   view(site) {
     if (!this.views.has(site)) {
-      const view = new View(site, this.refused);
+      const view = new View(site, this.onError);
       this.views.set(site, view);
       this.list.append(view.root);
     }
@@ -71,26 +71,26 @@ export class Sites {
   }
 }
 
-/** One site: a line that says how it is, and what is loaded once it is opened. */
+/** One site: a summary line, and details that are loaded when it is opened. */
 class View {
-  constructor(site, refused) {
+  constructor(site, onError) {
     this.site = site;
-    this.refused = refused;
+    this.onError = onError;
     this.line = h("summary", {});
     this.body = h("div", { class: "body" }, h("p", { class: "hint" }, "Asking…"));
     this.root = h("details", { class: "one" }, this.line, this.body);
     this.root.addEventListener("toggle", () => this.root.open && this.load());
   }
 
-  /** What stands of the site; once it is opened, what its worker says is newer. */
-  summarize(stands) {
-    this.stands = stands;
-    this.head();
+  /** Update the summary line from the site's entry in the list; the answer of an opened site is newer. */
+  summarize(entry) {
+    this.entry = entry;
+    this.showLine();
   }
 
-  head() {
-    const { live, cpus } = this.root.open && this.answered ? this.known : this.stands;
-    const { stale, silent_since: silent } = this.stands;
+  showLine() {
+    const { live, cpus } = this.root.open && this.hasAnswer ? this.answer : this.entry;
+    const { stale, silent_since: silent } = this.entry;
     update(this.line, h("summary", {},
       h("h3", {}, name(this.site)),
       h("span", { class: "use" }, bar(cpus ? 1 - live.free_cpus / cpus : 0, "used")),
@@ -111,18 +111,18 @@ class View {
       get(["sites", this.site, "outcomes"]),
     ]);
     this.loading = false;
-    for (const { reason } of [site, outcomes]) if (reason) this.refused(reason);
-    this.answered = Boolean(site.value);
-    if (site.value) this.known = site.value;
+    for (const { reason } of [site, outcomes]) if (reason) this.onError(reason);
+    this.hasAnswer = Boolean(site.value);
+    if (site.value) this.answer = site.value;
     if (outcomes.value) this.outcomes = outcomes.value.outcomes;
-    const refusal = site.reason ?? outcomes.reason;
+    const error = site.reason ?? outcomes.reason;
     const parts = [
-      h("p", { class: "wrong", hidden: refusal ? null : "" }, refusal ? explained(refusal, this.site) : ""),
+      h("p", { class: "wrong", hidden: error ? null : "" }, error ? errorText(error, this.site) : ""),
       h("p", {}, h("a", { href: sitePage(this.site) }, "The page of ", name(this.site)), ": history and details."),
-      ...contents(this.site, this.known, this.outcomes, "h4"),
+      ...contents(this.site, this.answer, this.outcomes, "h4"),
     ];
     update(this.body, h("div", { class: "body" }, ...parts));
-    this.head();
+    this.showLine();
   }
 }
 

@@ -1,39 +1,39 @@
-// How queuecast itself does, for who operates it.
+// The state of the sites and workers, for operators.
 
-import { explained, get } from "./api.js";
-import { open, refused, say } from "./door.js";
-import { cell, explainedRow, table, update } from "./table.js";
+import { errorText, get } from "./api.js";
+import { openPage, requireToken, showStatus } from "./common.js";
+import { cell, rowWithNotes, table, update } from "./table.js";
 import { clockTime, datum, duration, h, localClock, name, number, percent, plural } from "./text.js";
 import { seconds, sentence, sitePage } from "./text.js";
 
 const RULES = [["median", "Recent median would be"], ["zero", "“Immediately” would be"]];
-const said = document.getElementById("status-said");
+const status = document.getElementById("status-summary");
 const place = document.getElementById("status-now");
 
 async function refresh() {
   try {
-    const found = await get(["status"]);
-    say(said, summary(found));
-    update(place, h("div", { id: "status-now" }, ...sections(found)));
+    const answer = await get(["status"]);
+    showStatus(status, summary(answer));
+    update(place, h("div", { id: "status-now" }, ...sections(answer)));
   } catch (error) {
-    say(said, explained(error), true);
-    refused(error);
+    showStatus(status, errorText(error), true);
+    requireToken(error);
   }
 }
 
 function summary({ sites, workers, unanswered }) {
   const stale = sites.filter(({ stale }) => stale).length;
-  const unread = sites.reduce((most, { lag_messages: messages }) => Math.max(most, messages), 0);
+  const unread = sites.reduce((max, { lag_messages: messages }) => Math.max(max, messages), 0);
   const parts = [
     `${plural(sites.length + unanswered.length, "site")}, ${stale ? `${stale} stale` : "none stale"}`,
-    ...ofWorkers({ sites, workers, unanswered }),
+    ...workerSummary({ sites, workers, unanswered }),
     unread ? `up to ${plural(unread, "message")} unread` : "no message unread",
   ];
   return `${parts.join("; ")}.`;
 }
 
-/** Workers answer for their sites: those that have none yet are not known here. */
-function ofWorkers({ sites, workers, unanswered }) {
+/** Summarize the workers. A worker answers for its sites, so workers without a site are missing. */
+function workerSummary({ sites, workers, unanswered }) {
   if (unanswered.length) return [`no worker answers for ${unanswered.join(", ")}`];
   return sites.length ? [`${plural(workers.length, "worker")} with sites`] : [];
 }
@@ -58,13 +58,13 @@ function siteTable(sites) {
   const rows = sites.map((site) => {
     const { recent, baselines } = site;
     const fields = Object.entries(site.unknown_fields);
-    const about = [
+    const notes = [
       site.stale ? sentence(`stale: ${site.stale}`) : "",
       site.degraded && !site.stale ? sentence(`reduced accuracy: ${site.degraded}`) : "",
       fields.length ? `Ignored fields of its events: ${fields.map(([field, times]) => `${field} (${times}×)`).join(", ")}.`
         : "",
     ].filter(Boolean);
-    return explainedRow([
+    return rowWithNotes([
       cell(h("a", { href: sitePage(site.site) }, name(site.site)), { head: true }),
       cell(site.stale ? h("b", { class: "wrong" }, "stale") : site.degraded ? "reduced accuracy" : "ok"),
       cell(site.as_of == null ? "–" : clockTime(site.as_of)),
@@ -74,7 +74,7 @@ function siteTable(sites) {
       cell(seconds(recent?.mean_error_s), { kind: "figure" }),
       ...RULES.map(([rule]) => cell(seconds(baselines?.[rule]), { kind: "figure" })),
       cell(datum(recent?.coverage["0.9"], percent(recent?.coverage["0.9"])), { kind: "figure" }),
-    ], about);
+    ], notes);
   });
   const caption = "Sites, and the accuracy of their predictions in the last one or two weeks";
   return h("div", {}, table(caption, columns, rows, "blocks"));
@@ -100,13 +100,13 @@ function deadLetters(workers) {
   for (const { rejected } of workers) {
     for (const [reason, count] of Object.entries(rejected)) reasons[reason] = (reasons[reason] ?? 0) + count;
   }
-  const known = Object.entries(reasons).sort(([, a], [, b]) => b - a);
-  if (!known.length) return [h("p", { class: "hint" }, "None since the workers started.")];
-  const rows = known.map(([reason, count]) => [cell(reason, { head: true }), cell(number(count), { kind: "figure" })]);
+  const sorted = Object.entries(reasons).sort(([, a], [, b]) => b - a);
+  if (!sorted.length) return [h("p", { class: "hint" }, "None since the workers started.")];
+  const rows = sorted.map(([reason, count]) => [cell(reason, { head: true }), cell(number(count), { kind: "figure" })]);
   return [
     table("Dead letters by reason, since the workers started", [["Reason"], ["Messages", "figure"]], rows, "reasons"),
     h("p", { class: "hint" }, "The reference, “Events that are late, twice or wrong”, describes each reason and its handling."),
   ];
 }
 
-open(refresh, refresh);
+openPage(refresh, refresh);
