@@ -100,6 +100,25 @@ def test_job_list_shows_shared_reason_one_time(browser: Browser, client: Alterin
         assert message == ("The machine is full." if jobs == 1 else f"These {jobs} jobs: The machine is full.")
 
 
+def test_site_page_lists_features_by_correlation(browser: Browser, client: AlteringClient, url: str) -> None:
+    found = {"user_queued_jobs": 0.61, "cpus": 0.4, "running_elapsed": 0.3, "user_running_ert": 0.25} | {
+        f"f{number}": 0.2 for number in range(9)
+    }
+
+    def alter(answer: AnyAnswer) -> AnyAnswer:
+        return msgspec.structs.replace(answer, features=found) if isinstance(answer, SiteAnswer) else answer
+
+    client.alter = alter  # type: ignore[method-assign]
+    browser.open(f"{url}site?name=alder")
+    browser.until(lambda: browser.all("table.features tbody tr"))
+    browser.run("document.querySelector('table.features').closest('details').open = true")
+    names = browser.texts("table.features tbody th")
+    assert names[:4] == ["User’s queued jobs", "CPUs", "Running elapsed time", "User’s running estimated run time"]
+    assert len(names) == 8
+    assert browser.texts("table.features tbody td")[0] == "0.61"
+    assert browser.complaints() == browser.barriers() == []
+
+
 def test_mistyped_site_page_suggests_similar_site(browser: Browser, client: AlteringClient, url: str) -> None:
     client.alter = lambda answer: answer  # type: ignore[method-assign]
     for page in ("site?name=aldr", "job?site=aldr&name=1"):

@@ -10,6 +10,7 @@ const NARROW = window.matchMedia("(max-width: 40rem)").matches;
 const HEAD = NARROW ? 3 : 8;
 const RULES = { zero: "always zero", median: "recent median" };
 const BOUNDS = ["0.9", "0.95"];
+const FEATURES = 8; // maximum number of features shown
 
 /** Return the content: the worker's `answer` and the last `outcomes`, each unless null. `heading` is a tag. */
 export const contents = (site, answer, outcomes, heading) => [
@@ -81,7 +82,7 @@ const overall = (weeks, method) => {
 };
 
 /** Return the accuracy of the predictions, and of the estimates shown to users. */
-function accuracy({ weeks, method, answers }, heading) {
+function accuracy({ weeks, method, answers, features }, heading) {
   const title = h(heading, {}, "Accuracy of predictions");
   const scored = weeks.filter(({ methods }) => methods.some(({ jobs }) => jobs)).toReversed();
   if (!scored.length) return [title, h("p", { class: "hint" }, "No job has started since its wait was predicted.")];
@@ -103,6 +104,7 @@ function accuracy({ weeks, method, answers }, heading) {
     h("p", {}, summary(scored, rules)),
     folded(caption, table(caption, columns, rows, "weeks blocks"), h("p", { class: "hint" }, note)),
     ...answerAccuracy(answers),
+    ...correlations(features),
   ];
 }
 
@@ -133,6 +135,27 @@ function answerAccuracy(answers) {
   ]);
   const caption = "Accuracy of the estimates shown to users";
   return [folded(caption, table(caption, columns, rows, "answers blocks"))];
+}
+
+/** Return the features of a submission whose values have the largest rank correlation with the waits. */
+function correlations(features) {
+  const largest = Object.entries(features ?? {}).slice(0, FEATURES);
+  if (!largest.length) return [];
+  const rows = largest.map(([feature, weight]) => [
+    cell(featureName(feature), { head: true }),
+    cell([number(weight), bar(weight, "own")], { kind: "figure" }),
+  ]);
+  const caption = "Rank correlation with the wait";
+  const hint = "Values at the submission of recently started jobs: 0 is no correlation, 1 the same order as the waits.";
+  return [h("details", { class: "numbers" }, h("summary", {}, "What the waits depend on"),
+    table(caption, [["Feature"], ["Correlation", "figure"]], rows, "features blocks"), h("p", { class: "hint" }, hint))];
+}
+
+/** Return the name of a feature in words: `user_queued_ert` is the estimated run time of the user's queued jobs. */
+function featureName(feature) {
+  const words = { cpus: "CPUs", ert: "estimated run time", elapsed: "elapsed time", user: "user’s" };
+  const [first, ...rest] = feature.split("_").map((word) => words[word] ?? word);
+  return [first[0].toUpperCase() + first.slice(1), ...rest].join(" ");
 }
 
 function summary(weeks, rules) {
