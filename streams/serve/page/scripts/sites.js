@@ -77,7 +77,7 @@ class View {
     this.site = site;
     this.onError = onError;
     this.line = h("summary", {});
-    this.body = h("div", { class: "body" }, h("p", { class: "hint" }, "Asking…"));
+    this.body = h("div", { class: "body" }, h("p", { class: "hint" }, "Querying the site…"));
     this.root = h("details", { class: "one" }, this.line, this.body);
     this.root.addEventListener("toggle", () => this.root.open && this.load());
   }
