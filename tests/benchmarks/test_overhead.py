@@ -62,22 +62,14 @@ def cpu_s(process: psutil.Process) -> float:
     return float(sum(process.cpu_times()[:2]))
 
 
-def cost_us(pid: int, outputs: Outputs, records: int, events: int) -> float:
-    """Return the CPU time of a process per event (µs), from `WARM_UP` of the records to the last one.
-
-    Args:
-        records: Number of records that the events give.
-    """
-    process, points = psutil.Process(pid), list[tuple[float, int]]()
-    for least in (int(WARM_UP * records), records):
-        deadline = time.monotonic() + PATIENCE_S
-        while (written := outputs.written) < least:
-            assert time.monotonic() < deadline, f"{written} of {records} records"
-            assert process.status() != psutil.STATUS_ZOMBIE, "the process has ended"
-            time.sleep(0.02)
-        points.append((cpu_s(process), written))
-    (begin_s, before), (end_s, after) = points
-    return (end_s - begin_s) / (after - before) * records / events * 1e6
+def cpu_at(pid: int, outputs: Outputs, records: int) -> tuple[float, int]:
+    """Wait for records; return the CPU time of a process then, and the number of records."""
+    process, deadline = psutil.Process(pid), time.monotonic() + PATIENCE_S
+    while (written := outputs.written) < records:
+        assert time.monotonic() < deadline, f"{written} of {records} records"
+        assert process.status() != psutil.STATUS_ZOMBIE, "the process has ended"
+        time.sleep(0.02)
+    return cpu_s(process), written
 
 
 def engine_us(events: list[AnyEvent]) -> float:
@@ -105,27 +97,29 @@ def interpreter(program: str) -> Iterator[None]:
         sys.executable = own
 
 
-def measure_loop(here: Deployment, events: list[AnyEvent], directory: Path, script: str) -> float:
-    """Return the CPU time of a loop per event (µs)."""
+def loop_s(here: Deployment, events: list[AnyEvent], directory: Path, script: str) -> float:
+    """Return the CPU time of a loop (s), from its start until all events are written."""
+    here.send(events)
     with bare_loop(here, directory, script) as process:
         outputs = Outputs(here, f"{here.settings.kafka.prefix}bare-outputs")
-        return cost_us(process.pid, outputs, len(events), len(events))
+        return cpu_at(process.pid, outputs, len(events))[0]
 
 
-def measure_worker(here: Deployment, events: list[AnyEvent], program: str) -> float:
-    """Return the CPU time of a worker per event (µs)."""
+def worker_us(here: Deployment, events: list[AnyEvent], program: str) -> float:
+    """Return the CPU time of a worker per event (µs), from `WARM_UP` of its records to the last one."""
     submitted = sum(isinstance(event, Submit) for event in events)
     left = sum(not isinstance(event, (Capacity, Submit)) for event in events)  # each has one outcome
+    records = submitted + left
+    here.send(events)
     with interpreter(program):
         here.worker.start()
     try:
-        return cost_us(here.worker.pid, Outputs(here, *outputs_of(here)), submitted + left, len(events))
+        outputs = Outputs(here, here.topics.predictions, here.topics.outcomes)
+        begin_s, before = cpu_at(here.worker.pid, outputs, int(WARM_UP * records))
+        end_s, after = cpu_at(here.worker.pid, outputs, records)
     finally:
         here.worker.kill()
-
-
-def outputs_of(here: Deployment) -> tuple[str, str]:
-    return here.topics.predictions, here.topics.outcomes
+    return (end_s - begin_s) / (after - before) * records / len(events) * 1e6
 
 
 def test_worker_overhead_per_event_is_small(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
@@ -141,15 +135,15 @@ def test_worker_overhead_per_event_is_small(deploy: Deploy, events: list[AnyEven
         print(f"{name:<16}{cost:8.0f}", flush=True)
 
     def deployment() -> Deployment:
-        here = deploy(worker=CHECKPOINTS, **ENGINE)
-        here.send(events)
-        return here
+        return deploy(worker=CHECKPOINTS, **ENGINE)
 
+    starts_s = {name: loop_s(deployment(), events[:1], tmp_path / script, script) for name, script in loops.items()}
     for turn in range(TURNS):
         for name, script in loops.items():
-            note(name, measure_loop(deployment(), events, tmp_path / f"{turn}-{script}", script))
+            spent_s = loop_s(deployment(), events, tmp_path / f"{turn}-{script}", script) - starts_s[name]
+            note(name, spent_s / len(events) * 1e6)
         for name, program in programs.items():
-            note(name, measure_worker(deployment(), events, program))
+            note(name, worker_us(deployment(), events, program))
         if not IS_DEFAULT:
             note("engine", engine_us(events))
     print(f"median of {TURNS}:")

@@ -92,9 +92,10 @@ class OwnedPartition:
     All its tasks run in one task scope, and all its writes check its token. So after `revoke` returns, nothing more
     happens here, and the next owner may begin. An error in the scope stops the worker.
 
-    Messages are processed one by one, in fair turns of the sites (`SiteQueues`). The messages of a blocked site (one
-    that waits for a training, a restore or a rebuild) are skipped, so each site's messages keep their order. A waiting
-    message is in no checkpoint, and no later offset is committed, so it is redelivered after a crash.
+    Messages are processed one by one, in fair turns of the sites (`SiteQueues`), and in runs that share the event loop
+    (`RunBudget`). The messages of a blocked site (one that waits for a training, a restore or a rebuild) are skipped,
+    so each site's messages keep their order. A waiting message is in no checkpoint, and no later offset is committed,
+    so it is redelivered after a crash.
 
     Args:
         stored: Table contents of the partition.
