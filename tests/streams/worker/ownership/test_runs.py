@@ -1,6 +1,17 @@
 """Runs of messages, and the share of each partition."""
 
+import asyncio
+from itertools import pairwise
+
+from models.engine.settings import EngineSettings
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
 from streams.worker.ownership.runs import MAX_MESSAGES, RUNS_S, RunBudget
+from tests.support.fakes import Process
+from tests.support.memory_servers import World
+
+ENGINE = EngineSettings(method="zero", shadows=(), history=8)
+SETTINGS = Settings(engine=ENGINE, worker=WorkerSettings(checkpoint_events=1000, checkpoint_seconds=1e9))
 
 
 class Clock:
@@ -46,3 +57,27 @@ def test_slow_message_is_a_run() -> None:
     runs = RunBudget(clock := Clock())
     with runs.active():
         assert length(runs, clock, 1.0) == 1
+
+
+def test_backlog_is_processed_in_runs_between_loop_turns() -> None:
+    async def send(*_: object) -> "asyncio.Future[None]":
+        sent = asyncio.get_running_loop().create_future()
+        sent.set_result(None)
+        return sent
+
+    async def scenario() -> list[int]:
+        world = World()
+        world.publish_events(run(generate(3, 60, cpus=32, load=0.9), 32, "alder"))
+        process = Process(world, SETTINGS, now=lambda: 0.0, send=send)
+        await process.take_over(0)
+        await process.take_all()
+        behind = [process.owner.behind]
+        while behind[-1]:
+            await asyncio.sleep(0)
+            behind.append(process.owner.behind)
+        await process.hand_over(0)
+        return behind
+
+    behind = asyncio.run(scenario())
+    assert behind[0] > 2 * MAX_MESSAGES
+    assert max(before - after for before, after in pairwise(behind)) == MAX_MESSAGES
