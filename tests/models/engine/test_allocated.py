@@ -19,18 +19,18 @@ def in_use(engine: Engine) -> int:
     return engine.context.state.totals(SITE, Phase.RUNNING).cpus
 
 
-@pytest.mark.parametrize("request", [{}, {"cpus": 32}])
-def test_allocated_cpus_count_while_job_runs(request: dict[str, int]) -> None:
+@pytest.mark.parametrize("fields", [{}, {"cpus": 32}])
+def test_allocated_cpus_count_while_job_runs(fields: dict[str, int]) -> None:
     engine = Engine("s", SETTINGS)
     engine.apply(capacity(256, 0.0))
-    engine.apply(submit("1", 1.0, walltime=100.0, **request))
-    assert engine.context.state.totals(SITE, Phase.QUEUED).cpus == request.get("cpus", 1)
+    engine.apply(submit("1", 1.0, walltime=100.0, **fields))
+    assert engine.context.state.totals(SITE, Phase.QUEUED).cpus == fields.get("cpus", 1)
     engine.apply(start("1", 2.0, cpus=128))
     assert in_use(engine) == 128 and remaining_work_s(engine, 2.0) == 128 * 100.0 / 256
     (shown,) = live_jobs(engine, list(engine.context.state.jobs.values()), 2.0)
     assert shown.cpus == 128
     state, changes = engine.checkpoint()
-    assert changes.started[0].features[0] == request.get("cpus", 1)
+    assert changes.started[0].features[0] == fields.get("cpus", 1)
     assert in_use(Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)) == 128
     engine.apply(end("1", 60.0))
     assert in_use(engine) == 0

@@ -88,10 +88,10 @@ def test_altered_to_unlimited_waits_for_maintenance() -> None:
     assert (job.walltime, job.planned_run_s, job.limit_s) == (NO_LIMIT_S, NO_LIMIT_S, None)
 
 
-@pytest.mark.parametrize(("request", "waits"), [({"unlimited": True}, True), ({"walltime": HOUR_S}, False)])
-def test_unlimited_wait_question_waits_for_maintenance(request: dict[str, Any], waits: bool) -> None:
+@pytest.mark.parametrize(("fields", "waits"), [({"unlimited": True}, True), ({"walltime": HOUR_S}, False)])
+def test_unlimited_wait_question_waits_for_maintenance(fields: dict[str, Any], waits: bool) -> None:
     engine = engine_of(site())
-    reply = answer(WaitQuestion(id="q", site="s", cpus=8, nodes=1, user="ada", **request), engine, SUBMITTED)
+    reply = answer(WaitQuestion(id="q", site="s", cpus=8, nodes=1, user="ada", **fields), engine, SUBMITTED)
     assert isinstance(reply, WaitAnswer) and reply.predicted_wait_s is not None
     assert (reply.predicted_wait_s >= MUST_WAIT_S) is waits
 

@@ -29,7 +29,7 @@ def read_only(values: list[float] | Floats) -> Floats:
     return array
 
 
-def ask(
+def result_of(
     waits: Floats, distance: Floats, parameters: QesperaParameters = PAPER, slope: float = 0.0
 ) -> tuple[float, str, int]:
     """Run algorithm 1 on given distances; the feature that varies is `slope` times the wait, and -1 for the target."""
@@ -74,7 +74,7 @@ def test_dense_cluster_predicts_its_mean() -> None:
     near = np.linspace(0.001, 0.04, 60)
     far = np.linspace(0.5, 0.9, 60)
     waits = np.concatenate((np.linspace(990, 1010, 60), np.linspace(0, 90_000, 60)))
-    wait, model, jobs = ask(waits, np.concatenate((near, far)))
+    wait, model, jobs = result_of(waits, np.concatenate((near, far)))
     assert model == "sdm"
     assert jobs == 60
     assert wait == pytest.approx(1000, abs=1)
@@ -83,30 +83,30 @@ def test_dense_cluster_predicts_its_mean() -> None:
 def test_nearer_of_equally_quiet_windows_is_used() -> None:
     waits = np.array([100.0] * 30 + [5000.0] * 30)
     distance = np.array([0.01] * 30 + [0.12] * 30)
-    assert ask(waits, distance, PAPER._replace(nearest=50.0)) == (pytest.approx(100.0), "sdm", 30)
+    assert result_of(waits, distance, PAPER._replace(nearest=50.0)) == (pytest.approx(100.0), "sdm", 30)
 
 
 def test_outliers_of_a_window_do_not_count() -> None:
     waits = np.array([100.0] * 40 + [90_000.0] + [0.0, 100_000.0] * 10)
     distance = np.array([0.01] * 41 + [0.8] * 20)
-    assert ask(waits, distance) == (pytest.approx(100.0), "sdm", 40)
+    assert result_of(waits, distance) == (pytest.approx(100.0), "sdm", 40)
 
 
 def test_nested_windows_contain_all_nearer_jobs() -> None:
     waits = np.array([0.0] * 6 + [0.0] * 6)
     distance = np.array([0.005] * 6 + [0.015] * 6)
     nested = QesperaParameters(least=10)
-    assert ask(waits, distance, nested) == (0.0, "sdm", 12)
-    assert ask(waits, distance, nested._replace(nested=False))[1] != "sdm"
+    assert result_of(waits, distance, nested) == (0.0, "sdm", 12)
+    assert result_of(waits, distance, nested._replace(nested=False))[1] != "sdm"
 
 
 def test_middle_parameter_selects_a_quantile_or_the_mean() -> None:
     waits = np.array([0.0] * 12 + [1000.0] * 9 + [20_000.0] * 30)
     distance = np.array([0.001] * 21 + [0.9] * 30)
     near = QesperaParameters(eps=0.1)
-    assert ask(waits, distance, near)[0] == 0.0
-    assert ask(waits, distance, near._replace(quantile=0.6))[0] == 1000.0
-    assert ask(waits, distance, near._replace(average=True))[0] == pytest.approx(9000 / 21)
+    assert result_of(waits, distance, near)[0] == 0.0
+    assert result_of(waits, distance, near._replace(quantile=0.6))[0] == 1000.0
+    assert result_of(waits, distance, near._replace(average=True))[0] == pytest.approx(9000 / 21)
 
 
 def test_distant_history_selects_the_regression() -> None:
@@ -167,8 +167,14 @@ def test_prediction_does_not_depend_on_the_order_of_history() -> None:
     random = np.random.default_rng(3)
     distance, waits = random.random(300) * 0.4, random.exponential(3000, 300)
     order = random.permutation(300)
-    assert ask(waits, distance, QesperaParameters())[1:] == ask(waits[order], distance[order], QesperaParameters())[1:]
-    assert ask(waits, distance, QesperaParameters())[0] == ask(waits[order], distance[order], QesperaParameters())[0]
+    assert (
+        result_of(waits, distance, QesperaParameters())[1:]
+        == result_of(waits[order], distance[order], QesperaParameters())[1:]
+    )
+    assert (
+        result_of(waits, distance, QesperaParameters())[0]
+        == result_of(waits[order], distance[order], QesperaParameters())[0]
+    )
 
 
 def test_qespera_in_engine_predicts_the_wait_of_similar_jobs() -> None:

@@ -90,7 +90,7 @@ def test_fit_parts_places_each_part_in_a_node_group(
 
 
 @pytest.mark.parametrize(
-    ("request", "parts"),
+    ("fields", "parts"),
     [
         ({"queue": "any", "cpus": 4, "gpus": 2}, [2, 2]),
         ({"queue": "batch", "cpus": 9, "tasks": 3}, [3, 3]),
@@ -100,8 +100,8 @@ def test_fit_parts_places_each_part_in_a_node_group(
         ({"queue": "batch", "cpus": 9, "tasks": 1}, [0, 0]),  # more than a node has: its placement is not known
     ],
 )
-def test_parts_of_a_job_are_its_nodes_tasks_gpus_or_cpus(request: dict[str, object], parts: list[int]) -> None:
-    assert layout().kind(request_of(submit(**request))).parts.tolist() == parts
+def test_parts_of_a_job_are_its_nodes_tasks_gpus_or_cpus(fields: dict[str, object], parts: list[int]) -> None:
+    assert layout().kind(request_of(submit(**fields))).parts.tolist() == parts
 
 
 def test_nodes_of_an_area_hold_the_resources_of_its_pools() -> None:

@@ -94,10 +94,10 @@ def test_named_partitions_of_a_job_depend_on_its_request(fields: dict[str, objec
 
 def test_job_without_partition_or_default_can_use_all_partitions() -> None:
     topology = Topology(capacity(partitions=[Partition(name="a", pools=["thin"]), Partition(name="b", pools=["gpu"])]))
-    ask = request_of(submit())
-    assert topology.named(ask) == ("a", "b")
-    assert topology.area_of(ask).partitions == ("a",)
-    assert [area.partitions for area in topology.areas_of(ask)] == [("a",), ("b",)]
+    request = request_of(submit())
+    assert topology.named(request) == ("a", "b")
+    assert topology.area_of(request).partitions == ("a",)
+    assert [area.partitions for area in topology.areas_of(request)] == [("a",), ("b",)]
 
 
 def test_demand_equals_requested_or_exclusive_resources() -> None:

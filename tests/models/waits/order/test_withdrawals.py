@@ -113,7 +113,7 @@ def order_of(engine: Engine) -> LearntOrder:
 
 def last_wait_s(engine: Engine, now: int) -> float:
     """Return the predicted wait of a job behind all others."""
-    (estimate,) = consider(engine, [Job.of(submit("asked", now, user="zoe", cpus=64, walltime=600))])
+    (estimate,) = consider(engine, [Job.of(submit("last", now, user="zoe", cpus=64, walltime=600))])
     assert estimate.predicted_wait_s is not None
     return estimate.predicted_wait_s
 
@@ -186,7 +186,7 @@ def test_jobs_behind_a_storm_wait_less_if_storms_were_withdrawn(storms: int) -> 
         now = storm(engine, number, now)
     for nth in range(STORM):
         engine.apply(submit(f"last-{nth}", now + nth, user="eve", cpus=32, walltime=RUN_S))
-    job = Job.of(submit("asked", now + STORM, user="bob", cpus=64, walltime=600))
+    job = Job.of(submit("last", now + STORM, user="bob", cpus=64, walltime=600))
     (estimate,) = consider(engine, [job])
     assert estimate.predicted_wait_s is not None
     whole_s = STORM // 2 * RUN_S
@@ -226,7 +226,7 @@ def test_deep_schedule_does_not_end_at_a_withdrawn_job(monkeypatch: pytest.Monke
     now = after_storms(engine)
     ordered = with_stays(order_of(engine).ordered(engine.context, now), slice(None), 60.0)
     assert ordered.is_gone.all()
-    job = Job.of(submit("asked", now, user="bob", cpus=64, walltime=600))
+    job = Job.of(submit("last", now, user="bob", cpus=64, walltime=600))
     ahead = order_of(engine).ahead(job, engine.context, ordered)
     assert ahead.place > 4
     assert ahead.start_s == pytest.approx(ahead.work / 64 * (ahead.place - 4) / ahead.place)
