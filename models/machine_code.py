@@ -20,6 +20,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
 from numba.core.sigutils import normalize_signature
 
+from models.kernel_locks import compiling_once
+
 ROOT = Path(__file__).parent
 TESTED = ("0.68.",)
 
@@ -151,14 +153,24 @@ def _compile_for_callers() -> None:
 
     @_replaces(dispatcher.Dispatcher, "compile")
     def compile_one(original: Any, kernel: Any, signature: Any) -> Any:
+        if not _is_ours(kernel):
+            return compile_now(original, kernel, signature)
+        with global_compiler_lock, compiling_once(kernel):
+            return compile_now(original, kernel, signature)
+
+    def compile_now(original: Any, kernel: Any, signature: Any) -> Any:
         if _now.callee:
             return original(kernel, signature)
-        ours, _now.ours = _now.ours, Path(kernel.py_func.__code__.co_filename).is_relative_to(ROOT)
+        ours, _now.ours = _now.ours, _is_ours(kernel)
         try:
             original(kernel, signature)
         finally:
             _now.ours = ours
         return _called(kernel, signature)
+
+
+def _is_ours(kernel: Any) -> bool:
+    return Path(kernel.py_func.__code__.co_filename).is_relative_to(ROOT)
 
 
 @global_compiler_lock

@@ -60,7 +60,7 @@ def copies(tmp_path: Path) -> tuple[Path, Path]:
     for clone in ("first", "second"):
         folder = tmp_path / clone / "models"
         folder.mkdir(parents=True)
-        for module in ("kernels.py", "machine_code.py"):
+        for module in ("kernels.py", "machine_code.py", "kernel_locks.py"):
             shutil.copy(ROOT / "models" / module, folder)
         (folder / "__init__.py").touch()
         (folder / "caller.py").write_text(CALLER)
@@ -161,6 +161,26 @@ def test_stored_callee_serves_another_caller(copies: tuple[Path, Path], tmp_path
 
 def test_callee_raises_its_own_errors(copies: tuple[Path, Path], tmp_path: Path) -> None:
     assert [called(clone, tmp_path / "cache", CALL_WRONGLY) for clone in copies] == [(-4, 0), (-4, 1)]
+
+
+def test_kernel_that_two_processes_need_is_compiled_once(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", f"import models.caller; print('ready', flush=True); input(); {RUN}"],
+            cwd=clone,
+            env={"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for clone in copies
+    ]
+    for program in programs:
+        assert program.stdout.readline() == "ready\n"
+    for program in programs:
+        program.stdin.write("\n")
+        program.stdin.flush()
+    assert sorted(program.communicate()[0] for program in programs) == ["9 0\n", "9 1\n"]
 
 
 def test_callee_in_another_thread_is_callable(copies: tuple[Path, Path], tmp_path: Path) -> None:
