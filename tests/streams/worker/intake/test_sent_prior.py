@@ -11,7 +11,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, LoadPrior, Prediction
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.ownership import processing
+from streams.worker.ownership import operations
 from tests.models.waits.boosted.test_prior import own_prior
 from tests.support.fakes import Process
 from tests.support.memory_servers import Crash, World
@@ -69,7 +69,7 @@ def test_operation_that_fails_becomes_a_dead_letter(monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> str:
         raise TypeError("a forest of nothing")
 
-    monkeypatch.setattr(processing, "operate", fail)
+    monkeypatch.setattr(operations, "operate", fail)
     before, prior, after = events_and_prior()
     world = World()
     world.publish_events(before)
