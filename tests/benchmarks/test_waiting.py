@@ -1,8 +1,8 @@
 """Accuracy of estimates in force while jobs wait, and of notifications, on the first jobs of real traces.
 
 `TESTS_WAITING_TRACES=KTH,OSC` selects traces. `TESTS_AGAINST` is the program `queuecast` of another version, in a
-separate environment: the two are compared in pairs. `TESTS_WAITING_SILENCE_S=300` repeats the capacity of a site
-after this time without an event, in both versions or, with `TESTS_WAITING_AGAINST_SILENT=1`, here only.
+separate environment: the two are compared in pairs. `TESTS_WAITING_HEARTBEAT_S=0` measures without heartbeats, here
+only.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_waiting.py
 """
@@ -13,16 +13,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
-from models.records import Capacity, Submit
-from streams.sources.swf import events_of, read_swf
 from tests.support.traces import first_jobs
 
 pytestmark = pytest.mark.timeout(7200)
@@ -35,25 +31,10 @@ RESAMPLED = 2000
 Scores = Mapping[str, Any]
 
 
-def silence(log: Path, limit_s: float) -> Path:
-    """Write the site's capacity again for each `limit_s` without an event; return the file."""
-    events = list(events_of(read_swf(log), SITE))
-    first = next(event for event in events if isinstance(event, Capacity))
-    assert any(isinstance(event, Submit) for event in events)
-    times = [
-        before.time + turn * limit_s
-        for before, after in pairwise(events)
-        for turn in range(1, math.ceil((after.time - before.time) / limit_s))
-    ]
-    found = log.with_suffix(".jsonl")
-    found.write_bytes(b"".join(msgspec.json.encode(msgspec.structs.replace(first, time=at)) + b"\n" for at in times))
-    return found
-
-
-def scores(program: str | Path, *logs: Path) -> Scores:
-    """Replay the files, and return the scores."""
-    rows = ["--rows", str(FIRST_SCORED), str(JOBS)]
-    done = subprocess.run([program, "replay", *logs, "--site", SITE, *rows, "--json"], check=True, capture_output=True)
+def scores(program: str | Path, log: Path, *options: str) -> Scores:
+    """Replay the file, and return the scores."""
+    words = [program, "replay", log, "--site", SITE, "--rows", str(FIRST_SCORED), str(JOBS), "--json", *options]
+    done = subprocess.run(words, check=True, capture_output=True)
     found: Scores = json.loads(done.stdout)
     return found
 
@@ -86,16 +67,15 @@ def compare(here: Mapping[str, Scores], there: Mapping[str, Scores]) -> None:
 
 
 def test_waiting_estimates_and_notices_are_printed_by_trace(tmp_path: Path) -> None:
-    against, limit_s = os.environ.get("TESTS_AGAINST"), float(os.environ.get("TESTS_WAITING_SILENCE_S", "0"))
+    against, heartbeat_s = os.environ.get("TESTS_AGAINST"), os.environ.get("TESTS_WAITING_HEARTBEAT_S")
+    options = () if heartbeat_s is None else ("--heartbeat", heartbeat_s)
     here, there = dict[str, Scores](), dict[str, Scores]()
     for name in os.environ.get("TESTS_WAITING_TRACES", TRACES).split(","):
         log = first_jobs(name, tmp_path / f"{name}.swf", JOBS)
-        repeated = [silence(log, limit_s)] if limit_s else []
-        here[name] = scores(Path(sys.executable).with_name("queuecast"), log, *repeated)
+        here[name] = scores(Path(sys.executable).with_name("queuecast"), log, *options)
         show(name, here[name])
         if against:
-            silent = os.environ.get("TESTS_WAITING_AGAINST_SILENT") == "1"
-            there[name] = scores(against, log, *([] if silent else repeated))
+            there[name] = scores(against, log)
             show(f"{name}, other version", there[name])
     if there:
         compare(here, there)

@@ -25,7 +25,10 @@ OWN_LANDMARKS: Final = 30.0
 """Landmarks of a class after which its own shift counts as much as that of the class before it. Few jobs reach the old
 classes."""
 
-FIRST_SHIFT: Final = 1.0
+OLD_STEPS: Final = 1.5
+"""Factor of the steps from `FIRST_SHIFTED_CLASS` on: with few landmarks, smaller steps are too slow."""
+
+FIRST_SHIFT: Final = 2.0
 """Initial shift of the upper bounds from `FIRST_SHIFTED_CLASS` on: the first jobs that grow old wait for longer than
 the forests have learned yet."""
 
@@ -94,9 +97,10 @@ def _learn(site: Floats, by_age: Floats, landmarks: Floats, numbers: Ints, cover
     for landmark in range(len(numbers)):
         number = numbers[landmark]
         landmarks[number] += weight
+        size = weight * (OLD_STEPS if number >= FIRST_SHIFTED_CLASS else 1.0)
         for place in range(QUANTILES):
             probability = PROBABILITIES[place]
-            moved = weight * STEPS[place] * (probability - 1.0 if covered[landmark, place] else probability)
+            moved = size * STEPS[place] * (probability - 1.0 if covered[landmark, place] else probability)
             site[place] += SITE_SHARE * moved
             by_age[number, place] += moved
 
