@@ -25,6 +25,7 @@ from streams.bulk import site_history as past
 from streams.bulk.event_log import in_order
 from streams.cli.app import main
 from streams.offline.replay import replay
+from streams.sources.silences import HEARTBEAT_S, LogHeartbeats
 from streams.sources.swf import events_of, read_swf
 from streams.worker.intake.messages import read_site_message
 from tests.support.command import with_us
@@ -83,6 +84,12 @@ def test_topics_create_creates_topics_once(topics: Topics, capsys: Capture) -> N
     assert {line[1] for line in lines} == {"3"}
 
 
+def ingested(path: Path, site: str) -> list[AnyEvent]:
+    """Return the events of a trace in the order in which `ingest` sends them, with heartbeats."""
+    heartbeats = LogHeartbeats(HEARTBEAT_S)
+    return [one for event in in_order(events_of(read_swf(path), site)) for one in (*heartbeats.before(event), event)]
+
+
 def test_ingest_sends_traces_in_order_keyed_by_site(
     topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -92,7 +99,7 @@ def test_ingest_sends_traces_in_order_keyed_by_site(
     found = messages(consumer, topics.events)
     for site, path in paths.items():
         own = [msgspec.json.decode(message.value, type=AnyEvent) for message in found if message.key == site.encode()]
-        assert own == list(in_order(events_of(read_swf(path), site)))
+        assert own == ingested(path, site)
     assert len({(message.key, message.partition) for message in found}) == 2
     assert all(began * 1000 - 1 <= message.timestamp <= time.time() * 1000 for message in found)
     assert f"{len(found)} events sent" in capsys.readouterr().out
@@ -156,10 +163,7 @@ def test_killed_ingest_resumes_from_cursors(topics: Topics, consumer: Any, tmp_p
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err.count("resuming from")) == (0, 2)
     found = messages(consumer, topics.events)
-    whole = {
-        path.stem: [msgspec.json.encode(event) for event in in_order(events_of(read_swf(path), path.stem))]
-        for path in paths
-    }
+    whole = {path.stem: [msgspec.json.encode(event) for event in ingested(path, path.stem)] for path in paths}
     for site, events in whole.items():
         values = [message.value for message in found if message.key == site.encode()]
         assert list(dict.fromkeys(values)) == list(dict.fromkeys(events))
@@ -183,7 +187,7 @@ def test_ingest_stopped_by_sigterm_resumes_without_repeats(topics: Topics, consu
     assert int(out.splitlines()[-1].split()[0]) == len(messages(consumer, topics.events))
     assert main(command) == 0
     values = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
-    assert values == list(in_order(events_of(read_swf(path), "x")))
+    assert values == ingested(path, "x")
 
 
 def test_ingest_rejects_cursor_of_other_topic_or_log(
