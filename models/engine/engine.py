@@ -110,7 +110,7 @@ class Engine:
         parts, live = self.parts, self.parts.live
         if isinstance(event, Heartbeat):
             self.clock.confirm(event.time, arrived)
-            return self._follow_time()
+            return self._follow_time() if self.clock.believed else []
         parts.arrived, live.event_time = arrived, event.time
         if isinstance(event, JobEvent) and live.may_be_forgotten(event.key, event.time):
             return [Anomaly("forgotten_job", f"job {event.job} is unknown, and may have left before", rejected=True)]

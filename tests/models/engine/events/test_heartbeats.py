@@ -58,6 +58,7 @@ def test_heartbeat_changes_only_the_time() -> None:
 def test_first_event_as_heartbeat_sets_no_time() -> None:
     engine = engine_after(beat(NOON + 300 * DAY_S))
     assert engine.time == 0.0
+    assert engine.trends.kept.hours == []
     assert not anomalies(applied(engine, busy(1)))
 
 
