@@ -103,6 +103,7 @@ class Engine:
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
+        self.parts.live.event_time = 0.0  # it is not stored
         return records
 
     def _take(self, event: AnyEvent, arrived: float | None) -> list[Record]:

@@ -111,7 +111,7 @@ class LiveJobs:
         self._heavy: dict[JobKey, int] = {}  # number of additional jobs that each job with much text counts as
         self._heavy_total = 0
         self._still: dict[JobKey, None] = {}  # suspended jobs that keep their CPUs; some may have departed or resumed
-        self.event_time = 0.0  # time of the current event
+        self.event_time = 0.0  # time of the current event; 0 between events
 
     def get(self, key: JobKey) -> Job | None:
         """Return the live job with this key for reading or changing it; None if there is none."""

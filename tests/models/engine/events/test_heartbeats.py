@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from models.durations import DAY_S
-from models.engine.engine import Engine
+from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Heartbeat, Prediction
@@ -19,6 +19,11 @@ NOON = 1e9
 
 def beat(time: float) -> Heartbeat:
     return Heartbeat(site="s", time=time)
+
+
+def restored(engine: Engine) -> Engine:
+    state, changes = engine.checkpoint()
+    return Engine.load(state, changes.started, changes.runs, MEDIAN, changes.rows)
 
 
 def busy(jobs: int = 100) -> list[AnyEvent]:
@@ -129,10 +134,25 @@ def test_wrong_heartbeats_do_not_keep_a_wrong_time() -> None:
 def test_heartbeats_keep_the_fold_deterministic() -> None:
     """Duplicate events and a restored engine give the same state."""
     events = workload(5)
-    whole, split = engine_after(*events, settings=MEDIAN), engine_after(*events[:100], settings=MEDIAN)
-    state, changes = split.checkpoint()
-    again = Engine.load(state, changes.started, changes.runs, MEDIAN, changes.rows)
+    whole, split = engine_after(*events, settings=MEDIAN), restored(engine_after(*events[:100], settings=MEDIAN))
     for event in events[100:]:
-        again.apply(event)
-    assert contents(again) == contents(whole)
-    assert msgspec.to_builtins(again.clock) == msgspec.to_builtins(whole.clock)
+        split.apply(event)
+    assert contents(split) == contents(whole)
+    assert msgspec.to_builtins(split.clock) == msgspec.to_builtins(whole.clock)
+
+
+def test_expiry_at_heartbeat_ignores_event_without_effect() -> None:
+    later = NOON + 20 * DAY_S
+    jobs = [submit(str(number), later + number) for number in range(EVENTS_PER_SWEEP - 4)]
+    events = [
+        submit("lost", NOON, walltime=60.0),
+        start("lost", NOON + 1.0),
+        *jobs,
+        submit("1", later + 5 * DAY_S, cpus=2),
+    ]
+    whole = engine_after(*events, settings=MEDIAN)
+    split = restored(whole)
+    for engine in (whole, split):
+        [gave_up] = anomalies(engine.apply(beat(later + 600.0)))
+        assert gave_up.reason == "gave_up_running"
+    assert contents(split) == contents(whole)
