@@ -157,7 +157,8 @@ def with_heartbeats(
     for step in steps:
         until = source.read_until
         if step.event is not None:
-            silences.setdefault(step.event.site, Silence(step.event.time, heartbeat_s)).end(step.event.time)
+            at = min(step.event.time, time.time())  # a wrong time must not prevent heartbeats
+            silences.setdefault(step.event.site, Silence(at, heartbeat_s)).end(at)
         elif until is not None and heartbeat_s:
             for site in source.sites:
                 silence = silences.setdefault(site, Silence(until, heartbeat_s))

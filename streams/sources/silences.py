@@ -9,6 +9,9 @@ from models.records import AnyEvent, Cancel, End, Heartbeat, JobKey, Requeue, St
 HEARTBEAT_S = 300.0
 """A heartbeat is due after so many seconds without an event, by default."""
 
+MIN_INTERVAL_S = 1.0
+"""The least time between two heartbeats. A Unix time has too few digits to advance by much less."""
+
 SILENCE_SHARE, MAX_INTERVAL_S = 0.1, 6 * 3600.0
 """The time between two heartbeats grows to this share of the silence, and to this many seconds at most."""
 
@@ -25,12 +28,12 @@ class Silence:
 
     Args:
         since: time of the last event, Unix seconds.
-        interval_s: seconds without an event after which a heartbeat is due.
+        interval_s: seconds without an event after which a heartbeat is due, at least `MIN_INTERVAL_S`.
     """
 
     def __init__(self, since: float, interval_s: float) -> None:
         self._since = self._last = since
-        self._interval_s = interval_s
+        self._interval_s = max(interval_s, MIN_INTERVAL_S)
 
     @property
     def next(self) -> float:

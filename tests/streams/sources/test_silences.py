@@ -1,9 +1,11 @@
 """Heartbeats of silent sites in recorded logs and live sources."""
 
-from collections.abc import Iterator
-from itertools import pairwise
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +65,13 @@ def test_zero_heartbeat_interval_adds_no_events() -> None:
     assert beats_in(filled([submit("1", 0.0), cancel("1", 3000.0)], 0.0)) == []
 
 
+def test_tiny_heartbeat_interval_is_a_second() -> None:
+    """At this time, adding the interval to a float changes nothing."""
+    beats = LogHeartbeats(1e-9)
+    events = [submit("1", 1.8e9), cancel("1", 1.8e9 + 3.0)]
+    assert [beat.time - 1.8e9 for event in events for beat in islice(beats.before(event), 9)] == [1.0, 2.0]
+
+
 @given(st.lists(st.floats(1.0, 1e5), min_size=2, max_size=6), st.integers(0, 5), st.floats(1.0, 1e5))
 def test_heartbeats_up_to_a_time_depend_on_the_past_only(gaps: list[float], place: int, other_s: float) -> None:
     """If the next event moves, heartbeats before the earlier of its two times stay equal."""
@@ -93,17 +102,18 @@ def test_read_log_adds_heartbeats_on_request_only(tmp_path: Path) -> None:
 
 
 class Quiet(Source):
-    """A source of one event, followed by polls one minute apart."""
+    """A source of events, by default one, followed by polls one minute apart."""
 
     name = "quiet"
     live = True
 
-    def __init__(self, polls: int, knows: bool = True) -> None:
+    def __init__(self, polls: int, knows: bool = True, times: Sequence[float] = (1000.0,)) -> None:
         super().__init__("here")
-        self._polls, self._knows = polls, knows
+        self._polls, self._knows, self._times = polls, knows, times
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        yield Submit(site="here", time=1000.0, job="1"), b"1"
+        for number, at in enumerate(self._times):
+            yield Submit(site="here", time=at, job=str(number)), b"1"
         for poll in range(1, self._polls):
             self.read_until = 1000.0 + 60.0 * poll if self._knows else None
             yield None, b"1"
@@ -117,6 +127,11 @@ def live(source: Source, heartbeat_s: float = 300.0) -> list[float]:
 
 def test_live_source_sends_heartbeats_after_silence() -> None:
     assert live(Quiet(12)) == [1300.0, 1600.0]
+
+
+def test_event_in_the_future_prevents_no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1010.0)
+    assert live(Quiet(12, times=[1000.0, 9e9])) == [1360.0, 1660.0]
 
 
 def test_source_missing_read_time_sends_no_heartbeats() -> None:
