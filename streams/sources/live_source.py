@@ -78,8 +78,8 @@ class Watch(Collector):
 
     @property
     def records(self) -> int:
-        """Number of records read, or of events sent if the source does not count records."""
-        return (self.source.records if self.source else 0) or self.sent.total()
+        """Number of records read, or of events sent if the source does not count records; heartbeats do not count."""
+        return (self.source.records if self.source else 0) or self.sent.total() - self.sent[Heartbeat.kind]
 
     @property
     def since_read_s(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.stack.process import free_port
-from models.records import Start, Submit
+from models.records import Heartbeat, Start, Submit
 from streams.errors import UserError
 from streams.operate.checks import check_source
 from streams.process.scraping import serve_metrics
@@ -86,6 +86,17 @@ def test_watch_counts_and_reports_source_progress(monkeypatch: pytest.MonkeyPatc
     assert values[prefix + "call_seconds_total", "squeue"] == 2
     assert values[prefix + "failed_calls_total", "squeue"] == 1
     assert values[prefix + "last_call_seconds", "squeue"] == 0.25
+
+
+def test_heartbeats_are_no_records_of_a_source() -> None:
+    now = 0.0
+    watch = Watch(lambda _: None, clock=lambda: now, wall_clock=lambda: 190.0)
+    watch.on_sent(Submit(site="here", time=100.0, job="7"))
+    watch.poll()
+    now = 300.0
+    watch.on_sent(Heartbeat(site="here", time=180.0))
+    watch.poll()
+    assert (watch.records, watch.since_read_s, watch.since_event_s) == (1, 300.0, 90.0)
 
 
 def test_source_metrics_are_served_and_checked() -> None:
