@@ -12,6 +12,7 @@ from models.records import (
     Capacity,
     End,
     ForgetJob,
+    Heartbeat,
     LoadPrior,
     Rebuild,
     Requeue,
@@ -69,6 +70,8 @@ def _site(random: Random, site: str) -> Iterator[Sent]:
         yield _sent(event, partition, event.time + (random.random() * 5000.0 if random.random() < 0.05 else 0.0))
         if random.random() < 0.05:
             yield _sent(event, partition, event.time + random.random() * 9000.0)
+        if random.random() < 0.2:
+            yield _sent(Heartbeat(site=site, time=event.time + 300.0 * random.random()), partition)
         if random.random() < 0.1:
             yield from _odd(random, site, event)
     for _ in range(random.choice((0, 0, 1, 3))):
