@@ -1,9 +1,11 @@
 """Compiled kernels are cached by the content of their sources, for all copies on a machine."""
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,19 @@ def test_kernel_that_two_processes_need_is_compiled_once(copies: tuple[Path, Pat
 
 def test_callee_in_another_thread_is_callable(copies: tuple[Path, Path], tmp_path: Path) -> None:
     assert called(copies[0], tmp_path / "cache", IN_THREADS) == (9, 8)
+
+
+def test_kernels_do_not_call_themselves() -> None:
+    """A recursive kernel can crash the process if its calls have other types, and two processes can wait forever."""
+    calls: dict[str, set[str]] = {}
+    for file in (ROOT / "models").rglob("*.py"):
+        for kernel in ast.parse(file.read_text()).body:
+            if isinstance(kernel, ast.FunctionDef) and any("njit" in ast.unparse(one) for one in kernel.decorator_list):
+                names = (one.id for one in ast.walk(kernel) if isinstance(one, ast.Name))
+                calls.setdefault(kernel.name, set()).update(names)
+    graph = {name: names & calls.keys() for name, names in calls.items()}
+    assert len(graph) > 100
+    TopologicalSorter(graph).prepare()
 
 
 def test_untested_numba_compiles_callees_as_usual(copies: tuple[Path, Path], tmp_path: Path) -> None:
