@@ -11,7 +11,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from models.records import AnyEvent, AnyOperation, Rebuild, ResetSite
+from models.records import AnyEvent, AnyOperation, Heartbeat, Rebuild, ResetSite
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import EngineInput
 from streams.worker.checkpoint.crashes import MAX_CRASHES, Place, place_of
@@ -183,6 +183,8 @@ class Processing:
         Raises:
             Unreadable: The partition has no room for the site.
         """
+        if not self.sites.knows(message.site) and all(isinstance(part.found, Heartbeat) for part in message.parts):
+            return None  # a silent site takes no place in a full partition
         try:
             handle = await self.sites.admit(message.site, own, raw)
         except EvictionPending as before:

@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
+from models.records import AnyEvent, Capacity, DeadLetter, Heartbeat, Start, Submit
 from models.simulation import generate, run
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
@@ -203,6 +203,16 @@ def test_excess_sites_are_rejected_also_after_a_restart() -> None:
     letters = [msgspec.json.decode(value, type=DeadLetter) for value in world.records("dead-letters")]
     assert [(one.reason, one.offset) for one in letters] == [("too_many_sites", 2), ("too_many_sites", 4)] * 2
     assert set(world.table) == {b"a", b"b"}
+
+
+def test_heartbeat_of_unknown_site_takes_no_place() -> None:
+    world = World()
+    world.publish_events([Heartbeat(site="b", time=1.0), Submit(site="a", time=2.0, job="1")])
+    world.publish_events([Heartbeat(site="c", time=3.0)])
+    live(Process(world, settings(max_sites_per_partition=1)))
+    assert set(world.table) == {b"a"}
+    assert world.records("dead-letters") == []
+    assert len(world.records("predictions")) == 1
 
 
 @pytest.mark.parametrize("crashes", [[700], [150, 400], [40, 80, 200, 200]])
