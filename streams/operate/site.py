@@ -65,9 +65,11 @@ def lines(found: SiteAnswer) -> Iterator[str]:
         free = f"{one.free_cpus} of {one.cpus} CPUs{gpus} free"
         yield f"{name}: {one.queued_jobs} queued, {one.running_jobs} running, {free}"
     yield f"history: {found.history_jobs} jobs; method {found.method}"
-    if found.features:
-        listed = ", ".join(f"{name} {weight:.2f}" for name, weight in islice(found.features.items(), MAX_FEATURES))
-        yield f"waits correlate with: {listed}"
+    largest = [
+        f"{name} {weight:.2f}" for name, weight in islice(found.features.items(), MAX_FEATURES) if weight >= 0.01
+    ]
+    if largest:
+        yield f"waits correlate with: {', '.join(largest)}"
     yield f"last event: {moment(found.as_of) if found.as_of else 'none'}; {found.lag_messages} unread, " + (
         f"{duration(found.lag_s)} behind"
     )

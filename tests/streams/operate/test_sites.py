@@ -48,4 +48,5 @@ def test_site_description_names_the_strongest_features() -> None:
     site = msgspec.structs.replace(site_answer("alder"), features={f"f{place}": 0.9 - place / 10 for place in range(6)})
     (line,) = (line for line in lines(site) if line.startswith("waits"))
     assert line == "waits correlate with: f0 0.90, f1 0.80, f2 0.70, f3 0.60"
+    assert not any(line.startswith("waits") for line in lines(msgspec.structs.replace(site, features={"cpus": 0.0})))
     assert not any(line.startswith("waits") for line in lines(site_answer("alder")))
