@@ -17,6 +17,7 @@ from streams.worker.checkpoint import checkpoint
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN
 from streams.worker.checkpoint.stored_site import SiteHandle
 from streams.worker.intake.messages import Unreadable, read_site_message
+from streams.worker.ownership import runs
 from tests.support.events import as_history
 from tests.support.fakes import Process
 from tests.support.memory_servers import Crash, World
@@ -244,6 +245,7 @@ def test_loop_runs_while_bundles_are_applied_or_read_again(monkeypatch: pytest.M
         return apply(engine, *given)
 
     monkeypatch.setattr(Engine, "apply", counted)
+    monkeypatch.setattr(runs, "RUNS_S", 0.0)  # a run of one message
 
     async def turns() -> None:
         nonlocal at_once
