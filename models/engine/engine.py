@@ -110,8 +110,10 @@ class Engine:
         """Apply a plausible event. An event that changes no job does not advance the clock either."""
         parts, live = self.parts, self.parts.live
         if isinstance(event, Heartbeat):
+            if not self.clock.believed:
+                return []  # the first event of a site must be another one
             self.clock.confirm(event.time, arrived)
-            return self._follow_time() if self.clock.believed else []
+            return self._follow_time()
         parts.arrived, live.event_time = arrived, event.time
         if isinstance(event, JobEvent) and live.may_be_forgotten(event.key, event.time):
             return [Anomaly("forgotten_job", f"job {event.job} is unknown, and may have left before", rejected=True)]

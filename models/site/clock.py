@@ -116,12 +116,11 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         return _outside(time - self.now, MAX_HEARTBEAT_AHEAD_S, "the site's time") if self.believed else None
 
     def confirm(self, time: float, arrived: float | None) -> None:
-        """Advance to the time of a plausible heartbeat. The first event of a site must be another one.
+        """Advance to the time of a plausible heartbeat, after the first other event of the site.
 
         It counts for no decision about the site's time, so a source with a wrong clock cannot keep it wrong.
         """
-        if self.believed:
-            self.now = max(self.now, self.of(time, arrived))
+        self.now = max(self.now, self.of(time, arrived))
 
     def _fall_behind(self, time: float) -> None:
         """Set a replayed site's time back if most events are earlier: to the latest of these."""
