@@ -291,9 +291,9 @@ def _reply(
         near = likeliest(site, cache.sites)
         return "unknown site: no event of it has been seen" + (f"; did you mean {near!r}?" if near else "")
     queue = job.queue or next(iter(job.partitions), None)
-    standing = cache.covering(site, job.cpus, job.walltime_at(known.speed), queue, job.counted_gpus)
-    if standing is not None:
-        return standing
+    estimate = cache.covering(site, job.cpus, job.walltime_at(known.speed), queue, job.counted_gpus)
+    if estimate is not None:
+        return estimate
     if (cached := cache.estimates(site)) and cached.latest.site_cpus < job.cpus:
         return cached.latest  # the ranking sees from it that the job is larger than the site
     return f"no answer: {answer.detail}" if isinstance(answer, records.NoAnswer) else "no worker answers for this site"

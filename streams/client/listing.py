@@ -263,13 +263,13 @@ def _state(ranked: RankedSite) -> str:
 
 
 def _why(ranked: RankedSite) -> str:
-    standing = " [by a grid estimate: its worker is silent]" if ranked.source == "grid" else ""
+    fallback = " [by a grid estimate: its worker is silent]" if ranked.source == "grid" else ""
     stale = f"stale: {ranked.stale}"  # it is printed with the site's state
     problems = "; ".join(filter(None, ((ranked.degraded or "").replace(stale, ""), ranked.low_confidence)))
     problems = "; ".join(filter(None, dict.fromkeys(problems.split("; "))))  # both may contain the same problem
     behind = "ranked behind: " if ranked.low_confidence else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
-    return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"
+    return f"{reason}{fallback} [{behind}{problems}]" if problems else f"{reason}{fallback}"
 
 
 def _sooner(ranked: RankedSite) -> str:

@@ -25,7 +25,7 @@ def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = la
 
 @contextmanager
 def _second_process() -> Iterator[None]:
-    """Let another process compile half of the kernels meanwhile, if most are missing and there is a core for it."""
+    """Let another process compile half of the kernels meanwhile, if most are missing and there is a CPU for it."""
     if kernels.is_compiled(compiled_steps.__file__) or usable_cpus() < 2:
         yield
         return

@@ -141,7 +141,7 @@ def _add_estimates_and_answers(
 ) -> None:
     """Add the tasks that refresh the grid estimates and answer questions."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
-    standing = EstimateGrids(
+    grids = EstimateGrids(
         owner,
         settings.estimates,
         send,
@@ -150,11 +150,11 @@ def _add_estimates_and_answers(
         turns=turns,
         is_restoring=owner.is_restoring,
     )
-    metrics.show(owner.values(), standing, freshness, scores)
+    metrics.show(owner.values(), grids, freshness, scores)
     answering = Answering(
         owner,
         freshness,
-        standing,
+        grids,
         intake.unknown_fields.of,
         scores,
         owner.is_restoring,
@@ -174,7 +174,7 @@ def _add_estimates_and_answers(
         answering,
         turns,
     )
-    app.task(standing.run)
+    app.task(grids.run)
     app.task(questions.run)
 
 

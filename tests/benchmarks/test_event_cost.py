@@ -11,7 +11,7 @@ from time import thread_time
 import numpy as np
 import pytest
 
-from models.engine.asking.engine_answers import answer, standing
+from models.engine.asking.engine_answers import answer, grid_estimates
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
@@ -130,7 +130,7 @@ def costs_with(queued: int) -> Costs:
             for what, question in questions(queued).items():
                 costs.measure(what, partial(answer, question, engine, now + turn))
     shapes = grid(sizes(CPUS, 8), WALLTIMES, ("a", "b"))
-    estimates = iter(standing(engine, shapes, now + TURNS))
+    estimates = iter(grid_estimates(engine, shapes, now + TURNS))
     costs.measure("the first grid estimate", lambda: next(estimates))
     for _ in shapes[1:]:
         costs.measure("each further one", lambda: next(estimates))

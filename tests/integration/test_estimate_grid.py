@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from models.engine.asking.engine_answers import standing
+from models.engine.asking.engine_answers import grid_estimates
 from models.engine.engine import Engine
 from models.records import AnyAnswer, GridEstimate, NoAnswer, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import WALLTIMES, grid, sizes
@@ -81,7 +81,7 @@ def test_grid_reader_that_starts_late_has_all_shapes_immediately(deploy: Deploy)
     expected: dict[Key, GridEstimate] = {}
     for engine in engines_after(here, events[: len(events) * 2 // 3]).values():
         shapes = grid(sizes(engine.context.cpus), WALLTIMES, tuple(engine.open_queues(8)))
-        for made in standing(engine, shapes, engine.time):
+        for made in grid_estimates(engine, shapes, engine.time):
             expected[made.site, made.cpus, made.walltime, made.queue] = msgspec.structs.replace(made, as_of=engine.time)
     assert len(expected) > 2 * len(WALLTIMES)
     until(lambda: {shape: in_time(estimate) for shape, estimate in picture(here).items()} == expected)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from models.engine.asking.engine_answers import answer, standing
+from models.engine.asking.engine_answers import answer, grid_estimates
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
@@ -78,7 +78,7 @@ class FakeClient(QuestionClient):
         self.silent = set(silent)
         for number, one in enumerate(self._engines.values()):
             shapes = grid(sizes(one.context.cpus), WALLTIMES, ())
-            for shape, estimate in zip(shapes, standing(one, shapes, one.time), strict=True):
+            for shape, estimate in zip(shapes, grid_estimates(one, shapes, one.time), strict=True):
                 self.cache.put_estimate(key(one.site, shape), msgspec.json.encode(estimate), number, NOW - 60)
             for job in range(60):
                 self.cache.put_outcome(outcome(one.site, str(job)))

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numba.core.registry import CPUDispatcher
 
-from models.engine.asking.engine_answers import answer, standing
+from models.engine.asking.engine_answers import answer, grid_estimates
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
@@ -52,7 +52,7 @@ def _ask(engine: Engine) -> None:
     site, now = engine.site, engine.time
     answer(WaitQuestion(id="", site=site, cpus=2, walltime=3600.0, user="u1", why=True), engine, now)
     answer(SiteQuestion(id="", site=site), engine, now)
-    list(standing(engine, [Shape(1, 3600.0), Shape(4, 600.0)], now))
+    list(grid_estimates(engine, [Shape(1, 3600.0), Shape(4, 600.0)], now))
     for job in list(engine.context.state.jobs.values())[-2:]:
         answer(JobQuestion(id="", site=site, job=job.id), engine, now + LATER_S)
         if job.user is not None:

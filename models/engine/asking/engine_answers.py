@@ -62,7 +62,7 @@ def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
     return _site(question, engine, now)
 
 
-def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[GridEstimate]:
+def grid_estimates(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[GridEstimate]:
     """Yield the estimates of these shapes at `now`, computed lazily."""
     considered, gpus = list(shapes), gpus_of(engine.context)
     predictions = consider(engine, (shape.job(now) for shape in considered))

@@ -14,7 +14,7 @@ from models.measures import Accuracy
 from models.records import AnswerAccuracy, Outcome, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import Shape, covering
 
-STANDING, QUERY = "grid", "query"
+GRID, QUERY = "grid", "query"
 
 MAX_NOTED_JOBS = 50_000
 """Maximum number of pending jobs with a recorded wait. The oldest are dropped first."""
@@ -82,17 +82,17 @@ class AnswerScores:
 
     def __init__(self) -> None:
         self.sites: dict[str, dict[str, KindScores]] = {}
-        self._standing: dict[str, _GridEstimates] = {}
+        self._grids: dict[str, _GridEstimates] = {}
         self._answers: OrderedDict[tuple[object, ...], tuple[float, PublishedWait]] = OrderedDict()
         self._noted: OrderedDict[tuple[str, str, int], dict[str, PublishedWait]] = OrderedDict()
 
     def published(self, site: str, estimates: Mapping[Shape, PublishedWait]) -> None:
         """Set a site's current grid estimates; empty if they are stale."""
-        self._standing[site] = _GridEstimates(estimates)
+        self._grids[site] = _GridEstimates(estimates)
 
     def forget(self, site: str) -> None:
         """Drop the estimates of a site that another worker serves now."""
-        self._standing.pop(site, None)
+        self._grids.pop(site, None)
 
     def answered(self, question: WaitQuestion, answer: WaitAnswer) -> None:
         """Record an answered question."""
@@ -109,11 +109,11 @@ class AnswerScores:
     def add_submission(self, event: Submit) -> None:
         """Record a submitted job; O(1), and O(shapes of the site) for the first job of each request."""
         found = {}
-        standing = self._standing.get(event.site)
-        if standing is not None and (published := standing.covering(event)) is not None:
-            found[STANDING] = published
+        grid = self._grids.get(event.site)
+        if grid is not None and (published := grid.covering(event)) is not None:
+            found[GRID] = published
         if (answered := self._answer_to(event, event.site)) is not None:
-            others = (self._answer_to(event, site) for site in self._standing if site != event.site)
+            others = (self._answer_to(event, site) for site in self._grids if site != event.site)
             waits_s = [other.wait_s for other in others if other is not None and other.wait_s is not None]
             found[QUERY] = answered._replace(elsewhere_s=min(waits_s, default=None))
         if found:

@@ -66,7 +66,7 @@ class Answering:
     Args:
         handles: Sites by name.
         freshness: Provides the freshness of sites.
-        standing: Provides the grid estimates.
+        grids: Provides the grid estimates.
         unknown_fields: Returns a site's counts of unknown event fields.
         scores: Records the answers to score them.
         is_restoring: Returns whether a site is stored but not in memory yet, and starts to restore it.
@@ -76,7 +76,7 @@ class Answering:
 
     handles: Mapping[str, SiteHandle]
     freshness: Freshness = field(default_factory=Freshness)
-    standing: EstimateGrids | None = None
+    grids: EstimateGrids | None = None
     unknown_fields: Callable[[str], dict[str, int]] = lambda _: {}
     scores: AnswerScores = field(default_factory=AnswerScores)
     is_restoring: Callable[[str], bool] = lambda _: False
@@ -135,9 +135,9 @@ class Answering:
 
     def _without_work(self, question: AnyQuestion, reason: str) -> AnyAnswer:
         handle = self.handles.get(question.site)
-        if handle is not None and isinstance(question, WaitQuestion) and self.standing is not None:
+        if handle is not None and isinstance(question, WaitQuestion) and self.grids is not None:
             queue = question.queue or next(iter(question.partitions or ()), None)
-            found = self.standing.covering(handle, question.cpus, question.walltime, queue, question.gpus)
+            found = self.grids.covering(handle, question.cpus, question.walltime, queue, question.gpus)
             if found is not None:
                 return _as_answer(question, found, handle.engine)
         return NoAnswer(id=question.id, site=question.site, reason=reason, detail=LATER_DETAILS[reason])

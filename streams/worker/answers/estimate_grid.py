@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from faust.exceptions import NotReady
 
 from models.durations import DAY_S
-from models.engine.asking.engine_answers import remaining_work_s, standing
+from models.engine.asking.engine_answers import grid_estimates, remaining_work_s
 from models.engine.engine import Engine
 from models.records import GridEstimate
 from models.site.job import Phase
@@ -211,7 +211,7 @@ class EstimateGrids:
         estimates.remaining_work_s = await self.turns.take(
             partial(remaining_work_s, engine, now), share, tracked, always=True
         )
-        remaining = zip(shapes, standing(engine, shapes, now), strict=True)
+        remaining = zip(shapes, grid_estimates(engine, shapes, now), strict=True)
         while made := await self.turns.take(partial(_compute_slice, remaining), share, tracked, always=True):
             for shape, estimate in made:
                 if self.handles.get(engine.site) is not handle:

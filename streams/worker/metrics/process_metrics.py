@@ -100,12 +100,12 @@ class Metrics:
     def show(
         self,
         handles: Iterable[SiteHandle],
-        standing: EstimateGrids,
+        grids: EstimateGrids,
         freshness: Freshness,
         answer_scores: AnswerScores,
     ) -> None:
         """Set the sources of the site metrics: engines, grid estimates, freshness and answer scores."""
-        self._shown = handles, standing, freshness, answer_scores
+        self._shown = handles, grids, freshness, answer_scores
 
     async def page(self) -> bytes:
         """Return the metrics page.
@@ -115,14 +115,14 @@ class Metrics:
         """
         found = SiteFamilies()
         if self._shown is not None:
-            handles, standing, freshness, scores = self._shown
+            handles, grids, freshness, scores = self._shown
             served = list(handles)
             self._sites.set(len(served))
             for number, handle in enumerate(served[: self._most_sites], 1):
                 found.add_site(handle, freshness, scores)
                 if number % SITES_PER_TURN == 0:
                     await asyncio.sleep(0)
-            found.add_standing(standing, self._most_sites)
+            found.add_grids(grids, self._most_sites)
         return generate_latest(self.registry) + await asyncio.to_thread(generate_latest, found)
 
     def lag(self, freshness: Freshness, places: Iterable[TopicPartition]) -> None:

@@ -109,14 +109,14 @@ class SiteFamilies(Families):
             self.add("answer_within_factor_2_jobs", [site, kind], accuracy.within_x2)
             self._add_bounds("answer_bound", [site, kind], accuracy)
 
-    def add_standing(self, standing: EstimateGrids, most_sites: int) -> None:
+    def add_grids(self, grids: EstimateGrids, most_sites: int) -> None:
         """Add the grid estimates: four shapes per site, for the first `most_sites`."""
-        self.add("estimate_records", [], standing.records)
-        for site, estimates in list(standing.estimates.items())[:most_sites]:
+        self.add("estimate_records", [], grids.records)
+        for site, estimates in list(grids.estimates.items())[:most_sites]:
             self.add("estimates_timestamp_seconds", [site], estimates.made)
             if estimates.remaining_work_s is not None:
                 self.add("remaining_work_seconds", [site], estimates.remaining_work_s)
-            for shape, wait_s in standing.shown(estimates):
+            for shape, wait_s in grids.shown(estimates):
                 if wait_s is not None:
                     labels = [site, str(shape.cpus), f"{shape.walltime:.0f}"]
                     self.add("estimated_wait_seconds", labels, wait_s)

@@ -37,9 +37,9 @@ class TestRanking:
         found = self.rank(client, JobRequest(cpus=5, walltime=HOUR), {}, "alder", "birch", "elm", "fir")
         by_site = {one.site: one for one in found.ranking}
         assert by_site["birch"].source == "grid"
-        standing = client.cache.covering("birch", 5, HOUR, None)
-        assert standing is not None
-        assert by_site["birch"].predicted_wait_s == standing.predicted_wait_s
+        cached = client.cache.covering("birch", 5, HOUR, None)
+        assert cached is not None
+        assert by_site["birch"].predicted_wait_s == cached.predicted_wait_s
         assert [(out.site, out.reason) for out in found.left_out] == [
             ("elm", "no worker answers for this site"),
             ("fir", "unknown site: no event of it has been seen"),

@@ -78,7 +78,7 @@ def test_static_script_is_served(client: Client) -> None:
     assert answer.content == (FILES / "scripts" / "app.js").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["expected", "what-if", answer_scores.STANDING, answer_scores.QUERY])
+@pytest.mark.parametrize("kind", ["expected", "what-if", answer_scores.GRID, answer_scores.QUERY])
 def test_site_script_has_label_of_each_answer_kind(kind: str) -> None:
     labels = re.search(r"const KINDS = \{\n(.*?)\n\};", (FILES / "scripts" / "site.js").read_text("utf-8"), re.DOTALL)
     assert labels and kind in re.findall(r'^ *"?([\w-]+)"?: "', labels[1], re.MULTILINE)

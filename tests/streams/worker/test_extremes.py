@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from models.engine.asking.engine_answers import answer, remaining_work_s, standing
+from models.engine.asking.engine_answers import answer, grid_estimates, remaining_work_s
 from models.engine.engine import Engine
 from models.engine.histories import Changes
 from models.engine.saved_state import read_saved
@@ -92,7 +92,7 @@ def test_site_accepts_any_valid_events_and_questions(events: list[Any], question
         read(AnyAnswer, answer(read(AnyQuestion, question), engine, engine.time))
     remaining_work_s(engine, engine.time)
     shapes = EstimateGrids({}, EstimateSettings(), send=lambda *_: None).shapes(engine)  # type: ignore[arg-type, return-value]
-    for estimate in standing(engine, shapes[:: max(len(shapes) // 8, 1)], engine.time):
+    for estimate in grid_estimates(engine, shapes[:: max(len(shapes) // 8, 1)], engine.time):
         read(GridEstimate, estimate)
     families = SiteFamilies()
     families.add_engine(handle.engine)

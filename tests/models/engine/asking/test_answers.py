@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.engine.asking.engine_answers import answer, live_jobs, live_state, remaining_work_s, standing
+from models.engine.asking.engine_answers import answer, grid_estimates, live_jobs, live_state, remaining_work_s
 from models.engine.asking.state_text import state_text
 from models.engine.engine import Engine
 from models.engine.scores import Scores
@@ -89,7 +89,7 @@ def test_questions_do_not_change_the_engine_state(method: str) -> None:
     events = workload()
     engine, quiet = after(events[:200], settings), after(events[:200], settings)
     for event in events[200:260]:
-        list(standing(engine, grid(sizes(64), WALLTIMES[:2], ("batch",)), engine.time))
+        list(grid_estimates(engine, grid(sizes(64), WALLTIMES[:2], ("batch",)), engine.time))
         answer(WaitQuestion(id="1", site="alder", cpus=9, user="u1"), engine, engine.time)
         answer(SiteQuestion(id="2", site="alder"), engine, engine.time)
         answer(JobsQuestion(id="3", site="alder", user="u1"), engine, engine.time)
@@ -109,7 +109,7 @@ def test_wait_question_method_learns_and_is_scored(method: str) -> None:
         one.apply(event)
         other.apply(event)
     shapes = grid(sizes(64), WALLTIMES, ("batch",))
-    assert list(standing(other, shapes, one.time)) == list(standing(one, shapes, one.time))
+    assert list(grid_estimates(other, shapes, one.time)) == list(grid_estimates(one, shapes, one.time))
     assert other.scores.accuracy[method] == one.scores.accuracy[method]
     reply = answer(SiteQuestion(id="1", site="alder"), other, other.time)
     assert isinstance(reply, SiteAnswer)
@@ -154,7 +154,7 @@ def busy(seed: int) -> tuple[Engine, tuple[GridEstimate, ...]]:
     engine, jobs = Engine("alder", SETTINGS), generate(seed, 150, cpus=64, load=0.95, users=8)
     for event in list(run(jobs, 64, "alder"))[: 200 + 10 * seed]:
         engine.apply(event)
-    return engine, tuple(standing(engine, grid(sizes(64), WALLTIMES, engine.open_queues(3)), engine.time))
+    return engine, tuple(grid_estimates(engine, grid(sizes(64), WALLTIMES, engine.open_queues(3)), engine.time))
 
 
 @given(st.integers(1, 4), st.data())
@@ -204,7 +204,7 @@ def test_most_nodes_down_withholds_wait_answer() -> None:
 @pytest.mark.parametrize("what_if", [SETTINGS.what_if_method, "policy"])
 def test_grid_estimate_equals_wait_answer_of_its_shape(what_if: str) -> None:
     engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if_method=what_if))
-    for estimate in standing(engine, grid(sizes(64), WALLTIMES, ("batch", "long")), engine.time):
+    for estimate in grid_estimates(engine, grid(sizes(64), WALLTIMES, ("batch", "long")), engine.time):
         question = WaitQuestion(
             id="1", site="alder", cpus=estimate.cpus, walltime=estimate.walltime, queue=estimate.queue
         )

@@ -75,21 +75,21 @@ def submit(here: SiteHandle, cpus: int = 1, queue: str | None = "batch") -> None
 
 def test_grid_sends_a_record_of_each_shape_to_its_partition() -> None:
     here = handle()
-    standing, topic, _ = keeper(here)
-    asyncio.run(standing.refresh(here))
+    grids, topic, _ = keeper(here)
+    asyncio.run(grids.refresh(here))
     shapes = grid(sizes(32), WALLTIMES, tuple(here.engine.open_queues(8)))
     assert set(topic.values) == {key_of("alder", shape) for shape in shapes} and topic.partitions == {3}
     estimate = msgspec.json.decode(topic.values[key_of("alder", shapes[0])] or b"", type=GridEstimate)
     assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == ("alder", *shapes[0][:3])
     assert b"gpus" not in (topic.values[key_of("alder", shapes[0])] or b"")
-    assert standing.records == len(shapes)
+    assert grids.records == len(shapes)
 
 
 def test_estimate_shapes_follow_configured_limits_and_queues() -> None:
     here = handle()
     settings = EstimateSettings(walltimes=(60.0,), max_cpus=4, queues=("night",))
-    standing, _, _ = keeper(here, settings=settings)
-    assert standing.shapes(here.engine) == [Shape(1, 60.0, "night"), Shape(2, 60.0, "night"), Shape(4, 60.0, "night")]
+    grids, _, _ = keeper(here, settings=settings)
+    assert grids.shapes(here.engine) == [Shape(1, 60.0, "night"), Shape(2, 60.0, "night"), Shape(4, 60.0, "night")]
 
 
 def test_grid_uses_partitions_as_queues_with_gpus_in_the_key() -> None:
@@ -103,8 +103,8 @@ def test_grid_uses_partitions_as_queues_with_gpus_in_the_key() -> None:
     time = here.engine.time
     here.engine.apply(Capacity(site="alder", time=time, cpus=32, pools=pools, partitions=partitions))
     settings = EstimateSettings(cpu_share=1.0, walltimes=(60.0, 600.0), queues=("nowhere",))
-    standing, topic, _ = keeper(here, settings=settings)
-    asyncio.run(standing.refresh(here))
+    grids, topic, _ = keeper(here, settings=settings)
+    asyncio.run(grids.refresh(here))
     batch = [["alder", cpus, 60.0, "batch"] for cpus in (1, 2, 4, 8, 16)]
     gpu = [["alder", 4 * gpus, time_s, "gpu", gpus] for gpus in (1, 2, 4) for time_s in (60.0, 600.0)]
     assert sorted(map(json.loads, topic.values)) == sorted([*batch, *gpu])
@@ -116,51 +116,51 @@ def test_grid_uses_partitions_as_queues_with_gpus_in_the_key() -> None:
 
 def test_grid_refresh_needs_enough_change_and_time() -> None:
     here = handle()
-    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, min_change=0.05))
+    grids, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, min_change=0.05))
     for _ in range(40):
         submit(here)
-    assert standing.due(here)
-    asyncio.run(standing.refresh(here))
+    assert grids.due(here)
+    asyncio.run(grids.refresh(here))
     clock.now = 31.0
-    assert not standing.due(here)  # no event since
+    assert not grids.due(here)  # no event since
     submit(here, cpus=1)
-    assert not standing.due(here)  # a change of one in 41 jobs and in 32 CPUs
+    assert not grids.due(here)  # a change of one in 41 jobs and in 32 CPUs
     submit(here, cpus=1)
-    assert standing.due(here)
+    assert grids.due(here)
     clock.now = 29.0
-    assert not standing.due(here)  # below the minimum age
+    assert not grids.due(here)  # below the minimum age
 
 
 def test_grid_is_due_after_capacity_change_or_maximum_age() -> None:
     here = handle(jobs=150)
-    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, min_change=1.0))
-    asyncio.run(standing.refresh(here))
+    grids, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, min_change=1.0))
+    asyncio.run(grids.refresh(here))
     clock.now = 31.0
     here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
-    assert standing.due(here)
-    asyncio.run(standing.refresh(here))
+    assert grids.due(here)
+    asyncio.run(grids.refresh(here))
     clock.now += 899.0
-    assert not standing.due(here)
+    assert not grids.due(here)
     clock.now += 1.0
-    assert standing.due(here)
+    assert grids.due(here)
 
 
 def test_grid_of_unknown_size_is_due_after_capacity_event() -> None:
     here = SiteHandle(Engine("alder", ENGINE), 3)
-    standing, topic, _ = keeper(here)
+    grids, topic, _ = keeper(here)
     submit(here)
-    asyncio.run(standing.refresh(here))
-    assert not standing.due(here) and topic.values == {}
+    asyncio.run(grids.refresh(here))
+    assert not grids.due(here) and topic.values == {}
     here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
-    assert standing.due(here)
+    assert grids.due(here)
 
 
 def test_grid_of_reloaded_site_is_due_immediately() -> None:
     here = handle()
-    standing, _, _ = keeper(here)
-    asyncio.run(standing.refresh(here))
+    grids, _, _ = keeper(here)
+    asyncio.run(grids.refresh(here))
     here.engine = handle().engine
-    assert standing.due(here)
+    assert grids.due(here)
 
 
 def halved() -> tuple[Any, ...]:
@@ -170,54 +170,54 @@ def halved() -> tuple[Any, ...]:
         Its handle, its grid, the topic, and the keys of the shapes that no longer fit.
     """
     here = handle()
-    standing, topic, _ = keeper(here)
-    asyncio.run(standing.refresh(here))
+    grids, topic, _ = keeper(here)
+    asyncio.run(grids.refresh(here))
     too_large = {key for key in topic.values if msgspec.json.decode(key)[1] == 32}
     here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
-    return here, standing, topic, too_large
+    return here, grids, topic, too_large
 
 
 def test_grid_refresh_deletes_records_of_unavailable_shapes() -> None:
-    here, standing, topic, too_large = halved()
-    asyncio.run(standing.refresh(here))
+    here, grids, topic, too_large = halved()
+    asyncio.run(grids.refresh(here))
     gone = {key for key, value in topic.values.items() if value is None}
     assert gone == too_large
 
 
 def test_grid_deletes_unavailable_shapes_after_failed_refreshes() -> None:
-    here, standing, topic, too_large = halved()
+    here, grids, topic, too_large = halved()
     topic.error = NodeNotReadyError()
     for _ in range(2):
         with pytest.raises(NodeNotReadyError):
-            asyncio.run(standing.refresh(here))
+            asyncio.run(grids.refresh(here))
     topic.error = None
-    asyncio.run(standing.refresh(here))
+    asyncio.run(grids.refresh(here))
     gone = {key for key, value in topic.values.items() if value is None}
     assert gone == too_large != set()
 
 
 def test_failed_grid_refresh_is_retried_without_events() -> None:
     here = handle()
-    standing, topic, clock = keeper(here)
+    grids, topic, clock = keeper(here)
     topic.error = NodeNotReadyError()
     with pytest.raises(NodeNotReadyError):
-        asyncio.run(standing.refresh(here))
+        asyncio.run(grids.refresh(here))
     topic.error, clock.now = None, clock.now + FREELY.refresh_seconds
-    assert standing.due(here)
-    asyncio.run(standing.refresh(here))
-    assert topic.values and not standing.due(here)
+    assert grids.due(here)
+    asyncio.run(grids.refresh(here))
+    assert topic.values and not grids.due(here)
 
 
 def test_grid_removes_shapes_that_a_reset_site_lost() -> None:
-    here, standing, topic, too_large = halved()
-    standing.handles, standing.is_restoring = {}, lambda site: site == "alder"
+    here, grids, topic, too_large = halved()
+    grids.handles, grids.is_restoring = {}, lambda site: site == "alder"
 
     async def run() -> None:
-        looking = asyncio.ensure_future(standing.run())
+        looking = asyncio.ensure_future(grids.run())
         await asyncio.sleep(0.1)
         looking.cancel()
-        standing.handles = {"alder": here}
-        await standing.refresh(here)
+        grids.handles = {"alder": here}
+        await grids.refresh(here)
 
     asyncio.run(run())
     assert {key for key, value in topic.values.items() if value is None} == too_large != set()
@@ -248,17 +248,17 @@ def test_grid_error_at_one_site_keeps_other_sites_refreshed(
     error: Exception, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, other = handle("alder"), handle("birch")
-    standing, topic, _ = keeper(here, other)
+    grids, topic, _ = keeper(here, other)
 
     def broken(engine: Engine) -> list[Shape]:
         if engine.site == "alder":
             raise error
         return [Shape(1, 60.0)]
 
-    standing.shapes = broken  # type: ignore[method-assign]
+    grids.shapes = broken  # type: ignore[method-assign]
 
     async def until_the_other_is_served() -> None:
-        task = asyncio.create_task(standing.run())
+        task = asyncio.create_task(grids.run())
         while not topic.values:
             await asyncio.sleep(0.01)
         assert not task.done()
@@ -291,9 +291,9 @@ def test_grid_refresh_pauses_after_each_slice_of_work(monkeypatch: pytest.Monkey
 
 def test_grid_shown_estimates_cover_four_shapes() -> None:
     here = handle()
-    standing, _, _ = keeper(here)
-    asyncio.run(standing.refresh(here))
-    shown = dict(standing.shown(standing.estimates["alder"]))
+    grids, _, _ = keeper(here)
+    asyncio.run(grids.refresh(here))
+    shown = dict(grids.shown(grids.estimates["alder"]))
     assert [(shape.cpus, shape.walltime) for shape in shown] == [(1, 3600), (4, 14400), (8, 43200), (16, 86400)]
 
 

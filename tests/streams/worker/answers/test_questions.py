@@ -56,14 +56,14 @@ class QuestionWorker:
         handles = {"alder": SiteHandle(self.engine, 3)}
         producer: Any = SimpleNamespace(send=self._send)
         self.turns = TimeSlicer()
-        self.standing = EstimateGrids(handles, EstimateSettings(cpu_share=1.0), self._send_estimate)
+        self.grids = EstimateGrids(handles, EstimateSettings(cpu_share=1.0), self._send_estimate)
         self.questions = Questions(
             KafkaSettings(prefix="x."),
             settings or QuestionSettings(),
             lambda: frozenset({3}),
             self.metrics.questions,
             self.metrics.answers,
-            Answering(handles, standing=self.standing),
+            Answering(handles, grids=self.grids),
             self.turns,
             producer,
         )
@@ -209,15 +209,15 @@ def test_clients_take_turns_within_their_quota() -> None:
 
 def test_full_question_queue_answers_by_grid_estimate() -> None:
     worker = QuestionWorker(QuestionSettings(max_pending=1))
-    asyncio.run(worker.standing.refresh(worker.standing.handles["alder"]))
+    asyncio.run(worker.grids.refresh(worker.grids.handles["alder"]))
     jobs = JobsQuestion(id="jobs", site="alder", user="u1")
     huge = WaitQuestion(id="huge", site="alder", cpus=1000)
     answers = {one.id: one for one in worker.flood([wait(1), jobs, huge, wait(2)])}
     assert answers["ada 2"].source == "what-if", "the latest one"
-    standing = answers["ada 1"]
-    shape = worker.standing.covering(worker.standing.handles["alder"], 5, 601.0, None, 0)
+    grids = answers["ada 1"]
+    shape = worker.grids.covering(worker.grids.handles["alder"], 5, 601.0, None, 0)
     assert shape is not None and (shape.cpus, shape.walltime) == (8, 3600.0)
-    assert standing.source == "grid" and standing.predicted_wait_s == shape.predicted_wait_s
+    assert grids.source == "grid" and grids.predicted_wait_s == shape.predicted_wait_s
     assert [answers[name].reason for name in ("jobs", "huge")] == ["busy", "busy"], "no shape is an answer to these"
     assert [worker.counted(status) for status in ("answered", "grid", "busy")] == [1, 1, 2]
 
