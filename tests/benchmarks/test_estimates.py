@@ -2,7 +2,7 @@
 
 from models.records import AnyEvent, Capacity, Submit
 from tests.benchmarks.test_worker_speed import JOBS, SITES, Outputs
-from tests.support.deployment import Deploy, Deployment, interleaved, simulated
+from tests.support.deployment import Deploy, Deployment, busy_sites
 
 TURNS = 3
 LEAST_RATIO = 0.6
@@ -24,7 +24,7 @@ def rate(here: Deployment, events: list[AnyEvent]) -> float:
 
 
 def test_event_rate_with_estimates_is_near_rate_without(deploy: Deploy) -> None:
-    events = interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
+    events = busy_sites(SITES, JOBS)
     rates: dict[str, list[float]] = {"without": [], "with": []}
     records = 0
     for _ in range(TURNS):

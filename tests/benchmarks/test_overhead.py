@@ -30,7 +30,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, Submit
 from tests.benchmarks.test_worker_speed import SITES, Outputs, bare_loop
-from tests.support.deployment import Deploy, Deployment, interleaved, simulated
+from tests.support.deployment import Deploy, Deployment, busy_sites
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -54,7 +54,7 @@ MAX_OVERHEAD_US = 400.0
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
     """Return the events of four busy sites, about three per job."""
-    return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, JOBS)
 
 
 def cpu_s(process: psutil.Process) -> float:

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from models.records import AnyEvent, NoAnswer, WaitQuestion
 from streams.client.client import MAX_FETCH_WAIT_MS, QuestionClient
 from streams.client.pending_questions import new_id
-from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, until
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, busy_sites, until
 
 SITES = ("alder", "birch", "cedar")
 JOBS = 2500
@@ -33,7 +33,7 @@ MOST_RATIO = 50.0
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
     """Return the events of three busy sites."""
-    return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, JOBS)
 
 
 async def paced(ask: Callable[[int], Awaitable[Any]]) -> list[float]:

@@ -19,7 +19,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from models.records import AnyEvent, Capacity, Submit
-from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, ready, simulated, sites, until
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, busy_sites, ready, sites, until
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -41,7 +41,7 @@ SETTLING_IN_S = 4
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
     """Return the events of four busy sites, about three per job."""
-    return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, JOBS)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, interleaved, metrics, simulated, until
+from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, busy_sites, metrics, simulated, until
 from tests.support.hostile import Hostile
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 def test_hostile_site_keeps_outputs_of_other_sites_identical(deploy: Callable[..., Deployment]) -> None:
     here = deploy(worker={"max_sites_per_partition": MAX_SITES})
-    good = interleaved(*(simulated(site, 150, number) for number, site in enumerate(GOOD)))
+    good = busy_sites(GOOD, 150)
     attacked = simulated("evil", 150, 9)
     dice, sent = random.Random(1), 0
     place = 1 + max(next(i for i, event in enumerate(good) if event.site == site) for site in GOOD)

@@ -30,14 +30,13 @@ from tests.support.deployment import (
     PARTITIONS,
     Deployment,
     RecordsByKey,
+    busy_sites,
     engine_after,
-    interleaved,
     metrics,
     parts,
     readiness,
     ready,
     settings_on,
-    simulated,
     sites,
     unique,
     until,
@@ -84,7 +83,7 @@ def workload() -> list[AnyEvent]:
 
 
 def four_sites(jobs: int) -> list[AnyEvent]:
-    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, jobs)
 
 
 def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent], expected: RecordsByKey) -> None:

@@ -14,7 +14,7 @@ from kafka.errors import MessageSizeTooLargeError
 
 from models.records import AnyEvent
 from streams.worker.intake.messages import MAX_MESSAGE_BYTES, Unreadable, read_site_message
-from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, Message, interleaved, metrics, simulated, until
+from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, Message, busy_sites, metrics, simulated, until
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 
@@ -104,7 +104,7 @@ class Mutator:
 
 def test_hostile_messages_are_rejected_without_side_effects(deploy: Callable[..., Deployment]) -> None:
     here = deploy(worker={"max_sites_per_partition": MAX_SITES, "checkpoint_events": 1000})
-    good = interleaved(*(simulated(site, 150, number) for number, site in enumerate(GOOD)))
+    good = busy_sites(GOOD, 150)
     bad = list(Mutator(SEED, simulated("evil", 300)).messages(EVENTS))
     nasty = [msgspec.structs.replace(event, site=NASTY) for event in simulated("x", 20)]
     nasty = [msgspec.structs.replace(e, user=NASTY, queue=NASTY) if hasattr(e, "user") else e for e in nasty]

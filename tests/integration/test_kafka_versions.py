@@ -10,7 +10,7 @@ import pytest
 from deploy.local.stack import Redis, StackError
 from models.records import AnyEvent
 from streams.operate.doctor import examine
-from tests.support.deployment import Deployment, interleaved, parts, settings_on, simulated, unique
+from tests.support.deployment import Deployment, busy_sites, parts, settings_on, unique
 from tests.support.kafka_versions import NEWEST, OLDEST, KafkaOf, cluster_of_three, start_all
 
 SITES = ("alder", "birch")
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[Redis]:
 
 
 def workload(jobs: int) -> list[AnyEvent]:
-    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, jobs)
 
 
 def check_against_replay(here: Deployment, events: list[AnyEvent]) -> None:

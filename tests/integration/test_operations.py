@@ -23,7 +23,7 @@ from tests.support.deployment import (
     PARTITIONS,
     Deploy,
     Deployment,
-    interleaved,
+    busy_sites,
     metrics,
     parts,
     readiness,
@@ -51,7 +51,7 @@ def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
 
 
 def four_sites(jobs: int) -> list[AnyEvent]:
-    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, jobs)
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:

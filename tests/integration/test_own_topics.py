@@ -8,17 +8,7 @@ from kafka import KafkaConsumer, TopicPartition
 from deploy.local.up import WorkerProcess
 from models.records import AnyEvent
 from streams.broker.topics import events_topic_of
-from tests.support.deployment import (
-    Deploy,
-    Deployment,
-    interleaved,
-    metrics,
-    parts,
-    simulated,
-    sites,
-    unique,
-    until,
-)
+from tests.support.deployment import Deploy, Deployment, busy_sites, metrics, parts, sites, unique, until
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -30,7 +20,7 @@ SESSION_S = 80.0
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    return interleaved(*(simulated(site, 100, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, 100)
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:

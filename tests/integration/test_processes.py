@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from deploy.local.up import WorkerProcess
-from tests.support.deployment import Deploy, interleaved, metrics, ready, simulated, unique, until
+from tests.support.deployment import Deploy, busy_sites, metrics, ready, unique, until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -20,7 +20,7 @@ def members(worker: WorkerProcess) -> list[psutil.Process]:
 @pytest.mark.long
 def test_killed_process_restarts_with_records_of_a_replay(deploy: Deploy) -> None:
     here = deploy(partitions=PARTITIONS, worker={"processes": 2}, history=50)
-    events = interleaved(*(simulated(site, 40, seed) for seed, site in enumerate(SITES)))
+    events = busy_sites(SITES, 40)
     expected, half = here.expected(events), len(events) // 2
     with here.worker as worker:
         until(lambda: ready(worker))

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.local.up import WorkerProcess
 from streams.broker.admin import holder_of
-from tests.support.deployment import Deploy, interleaved, simulated, sites, unique, until
+from tests.support.deployment import Deploy, busy_sites, sites, unique, until
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -32,7 +32,7 @@ def each_by_one(*workers: WorkerProcess) -> bool:
 
 def test_rebalance_of_twenty_sites_equals_replay(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy(partitions=PARTITIONS, worker={"session_timeout_seconds": SESSION_S}, history=50)
-    events = interleaved(*(simulated(site, 40, seed) for seed, site in enumerate(SITES)))
+    events = busy_sites(SITES, 40)
     expected = here.expected(events)
     coming = iter(events)
     first = here.worker

@@ -16,7 +16,7 @@ from models.records import AnyEvent
 from streams.operate.doctor import examine
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.redis_client import address_of
-from tests.support.deployment import Deployment, interleaved, parts, settings_on, simulated, unique, until
+from tests.support.deployment import Deployment, busy_sites, parts, settings_on, unique, until
 from tests.support.sentinels import SERVICE, Replicated, replicated
 
 SITES = ("alder", "birch", "cedar", "oak")
@@ -76,7 +76,7 @@ Strike = AbstractContextManager[None]
 
 def equal_after(here: Deployment, strikes: Sequence[Strike]) -> None:
     """Check that outputs and state equal a replay, with part of the events sent during each fault."""
-    events: list[AnyEvent] = interleaved(*(simulated(site, 250, seed) for seed, site in enumerate(SITES)))
+    events: list[AnyEvent] = busy_sites(SITES, 250)
     expected = here.expected(events)
     here.worker.start()
     first, *others = parts(events, len(strikes) + 1)

@@ -21,7 +21,7 @@ from streams.settings import Settings, TopicSettings
 from streams.worker.startup import check_partitions
 from tests.integration.test_ask import query
 from tests.integration.test_doctor import looked
-from tests.support.deployment import Deploy, Deployment, interleaved, parts, simulated, unique, until
+from tests.support.deployment import Deploy, Deployment, busy_sites, parts, unique, until
 from tests.support.fake_client import FRESH_ESTIMATES
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
@@ -40,7 +40,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    return interleaved(*(simulated(site, 80, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, 80)
 
 
 @pytest.fixture

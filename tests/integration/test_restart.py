@@ -10,14 +10,14 @@ from deploy.local.up import WorkerProcess
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.records import AnyEvent, Prediction
-from tests.support.deployment import Deploy, Deployment, interleaved, metrics, parts, simulated, sites, unique, until
+from tests.support.deployment import Deploy, Deployment, busy_sites, metrics, parts, simulated, sites, unique, until
 
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
 
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    return interleaved(*(simulated(site, 150, seed) for seed, site in enumerate(SITES)))
+    return busy_sites(SITES, 150)
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:

@@ -16,7 +16,7 @@ import pytest
 
 from deploy.local.stack import LocalStack
 from deploy.local.up import WorkerProcess
-from tests.support.deployment import Deployment, interleaved, meanwhile, settings_on, simulated, unique
+from tests.support.deployment import Deployment, busy_sites, meanwhile, settings_on, unique
 
 SECONDS = float(os.environ.get("TESTS_STORM_SECONDS", "30"))
 EVERY_S, SLOW_S = 3.0, 0.4
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 def test_storm_of_joining_workers_with_slow_redis_equals_replay(stack: LocalStack, tmp_path: Path) -> None:
     worker = {"checkpoint_events": 100, "checkpoint_seconds": 0.5, "session_timeout_seconds": 30.0, "processes": 1}
     settings = settings_on(stack.kafka.bootstrap, stack.redis.url, worker, {"history": 150})
-    events = interleaved(*(simulated(site, 300, seed) for seed, site in enumerate(SITES)))
+    events = busy_sites(SITES, 300)
     dice, coming = random.Random(1), iter(events)
 
     def slow_redis(stop: threading.Event) -> None:

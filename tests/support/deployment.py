@@ -63,6 +63,11 @@ def interleaved(*sites: Iterable[AnyEvent]) -> list[AnyEvent]:
     return list(heapq.merge(*sites, key=lambda event: event.time))
 
 
+def busy_sites(sites: Iterable[str], jobs: int) -> list[AnyEvent]:
+    """Return the interleaved events of busy sites; the seed of each is its position."""
+    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(sites)))
+
+
 def unique(values: Iterable[bytes]) -> list[bytes]:
     """Values without their repeats, each where it came first."""
     return list(dict.fromkeys(values))

@@ -18,7 +18,7 @@ from streams.client.pending_questions import AnswerTimeout
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings
-from tests.support.deployment import interleaved, simulated
+from tests.support.deployment import busy_sites
 
 NOW = 1.8e9
 """The wall clock's time (Unix seconds)."""
@@ -36,7 +36,7 @@ FRESH_ESTIMATES = {"refresh_seconds": 0.2, "cpu_share": 1.0}
 
 def two_sites(jobs: int = 200) -> list[AnyEvent]:
     """The events of two sites up to the middle of their day: the last jobs have not ended yet."""
-    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))[: 5 * jobs]
+    return busy_sites(SITES, jobs)[: 5 * jobs]
 
 
 @cache
