@@ -7,12 +7,12 @@ import logging
 import sys
 from typing import Any
 
-from quixstreams import Application
-from quixstreams.models import TopicConfig
-
 
 def quix_loop(bootstrap: str, prefix: str, partitions: int, directory: str) -> Any:
     """Return the application for the topics whose names begin with `prefix`."""
+    from quixstreams import Application  # optional, and pytest imports this module
+    from quixstreams.models import TopicConfig
+
     app = Application(
         broker_address=bootstrap,
         consumer_group=f"{prefix}quix",
