@@ -12,6 +12,9 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 COMPILE := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 \
 	--no-annotate --custom-compile-command "make lock"
 
+# Containers often set it; then each of the many processes of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Two processes, each with its own servers; the tests of a file run in one process.
 TEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
