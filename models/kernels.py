@@ -15,9 +15,10 @@ from typing import Any
 from numba import njit as njit
 from numba.core import config
 from numba.core.caching import CacheImpl, InTreeCacheLocator
-from numba.misc.appdirs import AppDirs
 
 from models import machine_code
+from models.kernel_folder import folder as folder
+from models.kernel_folder import mark_used
 
 ROOT = Path(__file__).parent
 _PACKAGE = __name__.rpartition(".")[0]
@@ -25,11 +26,6 @@ _IMPORT = re.compile(rf"^from {re.escape(_PACKAGE)}(\.[\w.]+)? import (?:\(([^)]
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+")
 _KERNEL = "\n@njit"
 _LAYOUT = "callees as intermediate code"  # of the stored kernels: changes with `machine_code`
-
-
-def folder() -> Path:
-    """Return the folder of all compiled kernels."""
-    return Path(config.CACHE_DIR or AppDirs("queuecast", appauthor=False).user_cache_dir) / "kernels"
 
 
 @cache
@@ -83,6 +79,11 @@ def _place(file: Path) -> Path:
     return folder() / f"{file.stem}-{version(file)}"
 
 
+@cache
+def _mark_used(place: str) -> None:
+    mark_used(Path(place))
+
+
 def is_compiled(file: str) -> bool:
     """Return True if the cache has a kernel of this source file."""
     return any(_place(Path(file)).glob("*.nbi"))
@@ -101,6 +102,8 @@ class KernelLocator(InTreeCacheLocator):  # type: ignore[misc]  # numba is untyp
         if not Path(py_file).is_relative_to(ROOT):
             return None
         found: KernelLocator | None = super().from_function(py_func, py_file)
+        if found is not None:
+            _mark_used(found.get_cache_path())
         return found
 
 

@@ -1,16 +1,18 @@
 """Compiled kernels are cached by the content of their sources, for all copies on a machine."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from models import kernels
+from models import kernel_folder, kernels
 from tests.support.compiled import ROOT
 
 CALLER = """
@@ -62,7 +64,7 @@ def copies(tmp_path: Path) -> tuple[Path, Path]:
     for clone in ("first", "second"):
         folder = tmp_path / clone / "models"
         folder.mkdir(parents=True)
-        for module in ("kernels.py", "machine_code.py", "kernel_locks.py"):
+        for module in ("kernels.py", "machine_code.py", "kernel_locks.py", "kernel_folder.py"):
             shutil.copy(ROOT / "models" / module, folder)
         (folder / "__init__.py").touch()
         (folder / "caller.py").write_text(CALLER)
@@ -110,6 +112,33 @@ def test_kernel_callers_recompile_after_a_change_in_another_file(
     changed.write_text(changed.read_text().replace(before, after))
     assert called(first, tmp_path / "cache") == (expected, 0)
     assert called(first, tmp_path / "cache") == (expected, 1)
+
+
+def test_kernel_use_is_marked(copies: tuple[Path, Path], tmp_path: Path) -> None:
+    first, _ = copies
+    assert called(first, tmp_path / "cache") == (9, 0)
+    (place,) = (tmp_path / "cache" / "kernels").glob("caller-*")
+    os.utime(place, (0, 0))
+    assert called(first, tmp_path / "cache") == (9, 1)
+    assert time.time() - place.stat().st_mtime < kernel_folder.MARK_EVERY_S
+
+
+def test_unused_kernels_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    old, used, other = (tmp_path / "kernels" / name for name in ("order-0123456789abcdef", f"order-{16 * 'a'}", "mine"))
+    for place in (old, used, other):
+        place.mkdir(parents=True)
+        (place / "kernel.nbi").touch()
+        os.utime(place, (0, 0))
+    kernel_folder.mark_used(used)
+    assert kernel_folder.remove_unused() == [old.name]
+    assert [place.exists() for place in (old, used, other)] == [False, True, True]
+    assert kernel_folder.remove_unused() == []
+
+
+def test_removal_without_kernel_folder_does_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "none"))
+    assert kernel_folder.remove_unused() == []
 
 
 def test_unwritable_cache_folder_falls_back_to_numba(copies: tuple[Path, Path], tmp_path: Path) -> None:
