@@ -98,7 +98,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     `unverified` lists requested resources that the site does not report. `low_confidence` is why the estimate is based
     on little data. `recent` is the accuracy of the site's predictions in the last one to two weeks; null if its worker
     did not answer. `source` is "what-if" for an answer to this question, and "grid" for the estimate of a shape that
-    the job fits into.
+    the job fits into, and "median" for the recent median wait.
     """
 
     site: str
@@ -116,7 +116,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     degraded: str | None
     live: LiveState
     site_cpus: int
-    source: Literal["what-if", "grid"]
+    source: Literal["what-if", "grid", "median"]
     as_of: float | None = None
     lag_messages: int = 0
     lag_s: float = 0.0

@@ -24,7 +24,7 @@ from deploy.local.stack import LocalStack, OnProgress, Ports, Progress, Promethe
 from deploy.local.stack.locks import USER, password_in, write_private
 from deploy.local.stack.process import LOOPBACK, Server, answers, ignore, is_free
 from streams.broker.admin import create_topics
-from streams.process.compiling import COMPILING
+from streams.process.compile_progress import compile_progress
 from streams.running import announced, starting
 from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
 
@@ -89,8 +89,7 @@ class WorkerProcess(Process):
     page = "/metrics"
 
     def _progress(self) -> str:
-        lines = [line for line in self._logged().splitlines() if f"{COMPILING} " in line]
-        return lines[-1][lines[-1].index(COMPILING) :] if lines else ""
+        return compile_progress() or ""
 
     def _named(self) -> dict[str, str]:
         return {"instance": self.directory.name}
@@ -162,15 +161,17 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
                 server.hold()
             running.enter_context(stack)
             create_topics(settings)
-            for process in (worker, serve):
-                running.enter_context(process)
+            # The worker compiles at the first start. Until then the service answers what it can, and why not the rest.
+            running.enter_context(serve)
+            config = stack.data_dir / CONFIG
+            serve_settings = serve.with_place(settings)
+            write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(serve_settings)}")
+            found = running.enter_context(announced(config))
+            on_progress(Progress(f"the page is ready at {serve.url}; predictions need the worker", lasting=True))
+            running.enter_context(worker)
             on_progress(Progress("waiting for the worker's partitions"))
             if not worker.await_sites():
                 notes.append(f"The worker has no sites yet, or a part of it has none: see {worker.log}.")
-        config = stack.data_dir / CONFIG
-        serve_settings = serve.with_place(settings)
-        write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(serve_settings)}")
-        found = running.enter_context(announced(config))
         places = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.address}
         places |= {"Worker": worker.url, "Page": serve.url}
         places["Prometheus"] = stack.prometheus.url if stack.prometheus else "not installed, so left out"
@@ -234,7 +235,7 @@ def startup_progress() -> Iterator[OnProgress]:
         nonlocal step
         size = f": {now.done / 1e6:.0f} of {now.total / 1e6:.0f} MB" if now.total else ""
         bar.update(task, description=f"{now.step}{size}", visible=True)
-        if now.step != step and not console.is_terminal:
+        if now.step != step and (now.lasting or not console.is_terminal):
             console.print(now.step, soft_wrap=True)
         step = now.step
 

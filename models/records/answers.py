@@ -79,10 +79,11 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
 
     `cannot_run` explains why the job can never start at the site; absent where it can. `left_out` maps requested
     partitions in which it can never start to the reason. `recent` is the accuracy of the site's predictions in the last
-    one to two weeks. `source` is "grid" where the worker was overloaded: the answer is then the grid estimate of a
-    shape that contains the job, without explanation. `unverified` lists requested resources that the site's events do
-    not mention. `low_confidence` explains why the estimate is uncertain; absent where it is not. `cautious_wait_s` is
-    the wait by which sites are ranked: longer the less certain it is.
+    one to two weeks. `source` is "grid" where the worker was overloaded or is not ready: the answer is then the grid
+    estimate of a shape that contains the job, without explanation. It is "median" for the recent median wait.
+    `unverified` lists requested resources that the site's events do not mention. `low_confidence` explains why the
+    estimate is uncertain; absent where it is not. `cautious_wait_s` is the wait by which sites are ranked: longer the
+    less certain it is.
     """
 
     predicted_wait_s: float | None
@@ -103,7 +104,7 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     low_confidence: str | msgspec.UnsetType = msgspec.UNSET
     unverified: str | msgspec.UnsetType = msgspec.UNSET
     cautious_wait_s: float | msgspec.UnsetType = msgspec.UNSET
-    source: Literal["what-if", "grid"] = "what-if"
+    source: Literal["what-if", "grid", "median"] = "what-if"
 
 
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):

@@ -22,8 +22,9 @@ from models.records import AnyAnswer, AnyQuestion
 from streams.broker.consumer import Consumer, broker_answers
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
-from streams.client.pending_questions import AnswerTimeout, PendingQuestions, on_behalf_of
+from streams.client.pending_questions import AnswerTimeout, PendingQuestions, WorkerCompiling, on_behalf_of
 from streams.errors import UNDECODABLE, Unreachable, UserError
+from streams.process.compile_progress import compile_progress
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ MAX_FETCH_WAIT_MS = 100
 REQUEST_TIMEOUT_MS = 5000  # how long a client waits for a broker's answer
 MAX_BATCH_MESSAGES = 500  # how many messages are taken in before other tasks get their turn
 BROKER_TIMEOUT_S = 1.0  # a broker that does not answer within this time is taken to be away
+COMPILING_TIMEOUT_S = 1.0  # how long a client waits for another worker while the one of this machine compiles
 RETRY_PAUSE_S = 1.0  # the pause before the next try, after reading failed or while no broker answers
 _encode = msgspec.json.Encoder().encode
 
@@ -54,6 +56,8 @@ class QuestionClient:
         """Reason why the client is not ready yet; None when it is."""
         self.silent_since: dict[str, float] = {}
         """By site, since when its worker has not answered (Unix seconds)."""
+        self.has_worker = False
+        """Whether a worker has sent anything since the start."""
         self._kafka = settings.kafka
         _warn_in_the_clear(settings.kafka.bootstrap)
         self._tls = settings.kafka.tls_context()
@@ -75,20 +79,29 @@ class QuestionClient:
         Raises:
             UserError: as `PendingQuestions.ask`; this user lacks the permission.
             Unreachable: the client has not started.
+            WorkerCompiling: no worker answers, and one of this machine compiles.
         """
         self.check_started()
         if question.client_id is None:
             question = msgspec.structs.replace(question, client_id=on_behalf_of.get() or self._client_id)
         if question.wait_s is None:
             question = msgspec.structs.replace(question, wait_s=self._settings.serve.answer_timeout_seconds)
+        progress = self.compiling()
         try:
-            answer = await self._pending.ask(question)
-        except AnswerTimeout:
+            async with asyncio.timeout(None if progress is None else COMPILING_TIMEOUT_S):
+                answer = await self._pending.ask(question)
+        except (AnswerTimeout, TimeoutError):
             if self.cache.knows(question.site):
                 self.silent_since.setdefault(question.site, self.cache.clock())
+            if (progress := compile_progress() or progress) is not None:
+                raise WorkerCompiling(not_ready(progress)) from None
             raise
         self.silent_since.pop(question.site, None)
         return answer
+
+    def compiling(self) -> str | None:
+        """Return the progress of a worker that compiles on this machine; None if none does, or another one answers."""
+        return None if self.has_worker else compile_progress()
 
     def check_started(self) -> None:
         """Raise `Unreachable` if the client is not ready yet."""
@@ -96,12 +109,14 @@ class QuestionClient:
             raise Unreachable(self.startup_problem)
 
     async def problem(self) -> str | None:
-        """Return the reason why no question can be sent now; None if it can.
+        """Return the reason why no question can be answered now; None if there is none.
 
         The broker is queried at most once a second.
         """
         if self.startup_problem is not None:
             return self.startup_problem
+        if (progress := self.compiling()) is not None:
+            return not_ready(progress)
         if time.monotonic() - self._checked_at > BROKER_TIMEOUT_S:
             answers = await broker_answers(self._kafka.bootstrap, self._tls, BROKER_TIMEOUT_S)
             self._broker_problem = None if answers else f"kafka: no broker answers at {self._kafka.bootstrap}"
@@ -196,7 +211,9 @@ class QuestionClient:
             try:
                 await consumer.read_new_partitions()
                 self._count_partitions()
-                self._take(await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES), take)
+                batches = await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES)
+                self.has_worker |= any(batches.values())
+                self._take(batches, take)
             except Exception as error:  # whatever fails, later messages must still be read
                 log.warning("Cannot read from Kafka: %r; retrying in %.0f s", error, RETRY_PAUSE_S)
                 await asyncio.sleep(RETRY_PAUSE_S)
@@ -229,6 +246,11 @@ class QuestionClient:
         except KafkaError as error:
             kind = Unreachable if error.retriable else UserError
             raise kind(f"kafka at {self._kafka.bootstrap}: {error!r}") from None
+
+
+def not_ready(progress: str) -> str:
+    """Return the problem of a worker that compiles."""
+    return f"the worker is not ready: {progress}"
 
 
 async def _close(client: Any) -> None:

@@ -275,16 +275,26 @@ async def query_ranking(
         for site in chosen
         if exclusion(job, known[site]) is None
     ]
-    answers = await query_all(client, questions)
-    replies = {site: _reply(client.cache, job, site, known[site], answers.get(site)) for site in chosen}
+    answers, progress = await query_all(client, questions), client.compiling()
+    silence = "no worker answers for this site" + (f", {progress}" if progress else "")
+    replies = {site: _reply(client.cache, job, site, known[site], answers.get(site), silence) for site in chosen}
     found = rank(job, replies, known, request.run_s, request.start_within_s)
     return found if request.preference is None else preferring(found, request.preference)
 
 
 def _reply(
-    cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: records.AnyAnswer | None
+    cache: EstimateCache,
+    job: JobRequest,
+    site: str,
+    known: SiteSettings,
+    answer: records.AnyAnswer | None,
+    silence: str,
 ) -> Reply:
-    """Return the worker's answer, else a grid estimate, else the reason why there is neither."""
+    """Return the worker's answer, else a grid estimate, else the reason why there is neither.
+
+    Args:
+        silence: reason if no worker answered.
+    """
     if isinstance(answer, records.WaitAnswer):
         return answer
     if isinstance(answer, records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:
@@ -296,4 +306,4 @@ def _reply(
         return estimate
     if (cached := cache.estimates(site)) and cached.latest.site_cpus < job.cpus:
         return cached.latest  # the ranking sees from it that the job is larger than the site
-    return f"no answer: {answer.detail}" if isinstance(answer, records.NoAnswer) else "no worker answers for this site"
+    return f"no answer: {answer.detail}" if isinstance(answer, records.NoAnswer) else silence

@@ -13,6 +13,7 @@ from models.records import Alternative, JobAnswer, JobsAnswer, LiveJob, LiveStat
 from streams.client.blocking import Client
 from streams.client.http import HttpClient, SiteSummary
 from streams.errors import UserError
+from streams.process.compile_progress import compile_progress
 from streams.settings import Settings
 from streams.text.quantities import size_text
 from streams.text.terminal import (
@@ -84,6 +85,12 @@ def site_rows(client: Client | HttpClient, names: Sequence[str] = ()) -> list[Si
     ]
 
 
+def _with_progress(problem: str) -> str:
+    """Add the progress of a worker that compiles on this machine to a problem."""
+    progress = compile_progress()
+    return f"{problem}; a worker here is {progress}" if progress else problem
+
+
 def _row(answer: SiteAnswer | SiteSummary, problem: str | None) -> SiteRow:
     return SiteRow(answer.site, answer.cpus, answer.live, answer.as_of, answer.lag_messages, problem)
 
@@ -96,7 +103,8 @@ def answered(by_site: Mapping[str, T | None]) -> list[T]:
     """
     found = [answer for answer in by_site.values() if answer is not None]
     if not found:
-        raise UserError(f"no worker answers for {', '.join(by_site)}" if by_site else NO_SITE)
+        problem = f"no worker answers for {', '.join(by_site)}" if by_site else NO_SITE
+        raise UserError(_with_progress(problem))
     return found
 
 
@@ -167,7 +175,7 @@ def _cut(text: str, columns: int) -> str:
 def show_sites(found: Sequence[SiteRow]) -> None:
     """Print the sites as a table, and their problems below it."""
     if not found:
-        sys.stdout.write(f"{NO_SITE}\n")
+        sys.stdout.write(f"{_with_progress(NO_SITE)}\n")
         return
     heads = ["site", "cpus", "free", "queued", "running", "last event (UTC)", "unread"]
     show_table(heads, map(_site_cells, found))
@@ -190,7 +198,7 @@ def check_ranking(ranking: Ranking) -> None:
     if any(ranked.predicted_wait_s is not None for ranked in ranking.ranking):
         return
     if not ranking.ranking and not ranking.left_out:
-        raise UserError(NO_SITE)
+        raise UserError(_with_progress(NO_SITE))
     raise UserError("no site has an estimate for this job")
 
 

@@ -24,6 +24,10 @@ class AnswerTimeout(UserError):
     """No worker answered in time."""
 
 
+class WorkerCompiling(Unreachable):
+    """No worker answers, and one of this machine still compiles at its first start."""
+
+
 class WorkerOverloaded(UserError):
     """The worker is overloaded, or the client exceeded its quota; retry later."""
 

@@ -20,6 +20,7 @@ from streams.broker.admin import PERMISSIONS, admin, copies_of, explain, group_o
 from streams.broker.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics, more_partitions
 from streams.errors import UserError
 from streams.operate.checks import CheckResult, check_notify_settings, check_sites
+from streams.process.compile_progress import compile_progress
 from streams.settings import RedisSettings, Settings
 from streams.worker.checkpoint.redis_client import AWAY, check_redis, connect, remembered_partitions, servers
 
@@ -201,6 +202,8 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
         advice = "it was recreated or cut short; workers that start now go on from its beginning"
         return warn(text, advice)
     text = f"{members} running, {f'events to do: {_listed(lags)}' if lags else 'nothing to do'}"
+    if not members and (progress := compile_progress()):
+        return warn(f"{text}; a worker is {progress}", "wait until it is ready")
     if not members:
         return warn(text, "start one with `queuecast worker`")
     if max(lags.values(), default=0) > MAX_LAG_EVENTS:

@@ -18,10 +18,8 @@ from models import kernels, method_registry
 MIN_WARNED_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
 REPORT_EVERY_S = 5.0
-PROGRESS = "Compiling {done} of {total} kernels, about {remaining} left; first start only"
-COMPILING = PROGRESS.partition(" ")[0]
-"""The first word of each report, by which `queuecast up` finds them in a worker's log."""
-
+PROGRESS = "compiling {done} of {total} kernels{remaining}; first start only"
+MIN_SHARE = 0.05  # share of the kernels from which the time left is estimated
 
 _MODELS = method_registry.__name__.removesuffix("method_registry")
 
@@ -69,9 +67,11 @@ def collecting_seldom() -> Iterator[None]:
 
 def progress_line(done: int, total: int, spent_s: float) -> str:
     """Return a report of progress; the time left assumes that the other kernels take as long as those before."""
+    if done < MIN_SHARE * total:
+        return PROGRESS.format(done=done, total=total, remaining="")
     remaining_s = spent_s * (total - done) / max(done, 1)
     remaining = f"{math.ceil(remaining_s / 60)} min" if remaining_s > 60 else f"{10 * math.ceil(remaining_s / 10)} s"
-    return PROGRESS.format(done=done, total=total, remaining=remaining)
+    return PROGRESS.format(done=done, total=total, remaining=f", about {remaining} left")
 
 
 def _kernels() -> list[CPUDispatcher]:
@@ -81,16 +81,20 @@ def _kernels() -> list[CPUDispatcher]:
 
 
 class _Progress(event.Listener):  # type: ignore[misc]  # numba is untyped
-    """Reports every `REPORT_EVERY_S` seconds how many of the imported kernels are ready."""
+    """Reports at the first compilation, then every `REPORT_EVERY_S` seconds, how many of the kernels are ready."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
-        self._begin = self._latest = time.monotonic()
+        self._begin = time.monotonic()
+        self._latest = -math.inf
 
     def on_start(self, one: event.Event) -> None:
-        """Wait for the end of a compilation."""
+        self._show()
 
     def on_end(self, one: event.Event) -> None:
+        self._show()
+
+    def _show(self) -> None:
         now = time.monotonic()
         if now - self._latest < REPORT_EVERY_S:
             return

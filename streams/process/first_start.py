@@ -5,22 +5,25 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from models import kernels
+from models import kernel_folder, kernels
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up, warm_up_half
 from models.waits.order import compiled_steps
+from streams.process.compile_progress import published
 from streams.process.compiling import collecting_seldom, compiling_alone, reported_progress
 from streams.settings.usable_cpus import usable_cpus
 
 
 def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = lambda _: None) -> None:
-    """Compile what the methods need, unless it is in the cache.
+    """Compile what the methods need, unless it is in the cache. Remove kernels that were not used for long.
 
     Args:
-        report: Receives progress reports, none if all is in the cache.
+        report: Receives progress reports, none if all is in the cache. `compile_progress` returns the latest one.
     """
-    with compiling_alone(), collecting_seldom(), reported_progress(report), _second_process():
-        warm_up(settings)
+    with compiling_alone(), published(report) as publish:
+        with collecting_seldom(), reported_progress(publish), _second_process():
+            warm_up(settings)
+        kernel_folder.remove_unused()
 
 
 @contextmanager

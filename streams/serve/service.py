@@ -14,7 +14,16 @@ from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.grid import AsyncClient, query_all
-from streams.client.pending_questions import Kind, UnknownJob, UnknownSite, new_id, of_kind, unknown_site
+from streams.client.pending_questions import (
+    Kind,
+    UnknownJob,
+    UnknownSite,
+    WorkerCompiling,
+    new_id,
+    of_kind,
+    unknown_site,
+)
+from streams.client.provisional import provisional_wait
 from streams.serve.sight import ClientInSight
 from streams.settings import Settings
 
@@ -48,9 +57,13 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SiteList(msgspec.Struct, kw_only=True, frozen=True):
-    """All sites, sorted by name."""
+    """All sites, sorted by name. `compiling` is the progress of a worker that compiles at its first start, else null.
+
+    That worker is on the machine of the service, and no other worker has answered yet.
+    """
 
     sites: list[SiteSummary]
+    compiling: str | None = None
 
 
 class SiteEstimateList(msgspec.Struct, kw_only=True, frozen=True):
@@ -98,12 +111,16 @@ class SiteStatus(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Status(msgspec.Struct, kw_only=True, frozen=True):
-    """State of the service at `now` (Unix seconds): the sites, their workers, and the sites without an answer."""
+    """State of the service at `now` (Unix seconds): the sites, their workers, and the sites without an answer.
+
+    `compiling` is as in `SiteList`.
+    """
 
     now: float
     sites: list[SiteStatus]
     workers: list[records.WorkerState]
     unanswered: list[str]
+    compiling: str | None = None
 
 
 class SiteAccuracy(msgspec.Struct, kw_only=True, frozen=True):
@@ -143,7 +160,8 @@ class Service:
 
     def sites(self) -> SiteList:
         """The sites that have estimates."""
-        return SiteList(sites=[self._summary(site) for site in self._cache.sites])
+        found = [self._summary(site) for site in self._cache.sites]
+        return SiteList(sites=found, compiling=self.client.compiling())
 
     def _summary(self, site: str) -> SiteSummary:
         found, known = self._cache.estimates(site), self._sites.get(site, SiteSettings())
@@ -173,6 +191,14 @@ class Service:
         if not cache.knows(site):
             raise unknown_site(site, cache.sites)
         return SiteOutcomes(site=site, outcomes=cache.outcomes(site, self._method)[:limit])
+
+    async def wait(self, site: str, job: JobRequest, why: bool = False) -> records.WaitAnswer:
+        """Predict the wait of a job submitted to the site now; provisionally while the site's worker compiles."""
+        try:
+            return await self.grid.wait(site, job, why=why)
+        except WorkerCompiling as error:
+            speed = self._sites.get(site, SiteSettings()).speed
+            return provisional_wait(self._cache, site, job, speed, error)
 
     async def jobs(self, user: str) -> UserJobs:
         """A user's pending and running jobs at all sites."""
@@ -218,8 +244,13 @@ class Service:
             )
             for answer in answers
         ]
-        in_order = [workers[name] for name in sorted(workers)]
-        return Status(now=time.time(), sites=sites, workers=in_order, unanswered=unanswered)
+        return Status(
+            now=time.time(),
+            sites=sites,
+            workers=[workers[name] for name in sorted(workers)],
+            unanswered=unanswered,
+            compiling=self.client.compiling(),
+        )
 
     async def accuracy(self) -> AccuracyList:
         """The accuracy of the estimates of all sites."""

@@ -25,7 +25,7 @@ from models.ranking import JobRequest, Ranking
 from models.records import BUSY, JobAnswer, JobsAnswer, SiteAnswer, SiteTrends, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.job_requests import RankFields
-from streams.client.pending_questions import STATUSES, Overloaded
+from streams.client.pending_questions import STATUSES, Overloaded, WorkerCompiling
 from streams.errors import UserError, in_words
 from streams.serve import login, middleware, parameters
 from streams.serve.access import Access, log_request
@@ -39,6 +39,7 @@ from streams.version import __version__
 log = logging.getLogger(__name__)
 FIRST_JOBS = 20  # number of jobs of a site's queue in an answer
 RETRY_S = 2  # seconds after which a client should try again when the service was not ready
+RETRY_COMPILING_S = 10  # the same while the worker compiles
 
 
 class Problem(msgspec.Struct, kw_only=True, frozen=True):
@@ -66,8 +67,8 @@ DESCRIPTIONS = {
     421: "The Host header names another host.",
     429: "Too many requests of this client in the last minute, or too many of its questions wait for the site's worker;"
     " the header Retry-After has the seconds to wait.",
-    503: "Not ready: Kafka is away; or, with the reason busy, more questions come than can be answered. The header"
-    " Retry-After has the seconds until the next query.",
+    503: "Not ready: Kafka is away, or the worker compiles at its first start; or, with the reason busy, more questions"
+    " come than can be answered. The header Retry-After has the seconds until the next query.",
     504: "The site's worker did not answer in time.",
 }
 
@@ -118,8 +119,11 @@ async def outcomes(
 async def wait(
     site: parameters.NamedSite, service: Served, job: Described, why: parameters.Reasons = False
 ) -> WaitAnswer:
-    """Predicted wait of this job if it were submitted to the site now."""
-    return await service.grid.wait(site, job, why=why)
+    """Predicted wait of this job if it were submitted to the site now.
+
+    While the site's worker compiles at its first start, the answer is provisional: `low_confidence` has the progress.
+    """
+    return await service.wait(site, job, why)
 
 
 @get("/rank", responses=_errors(), opt={"query": parameters.RANK, **RANK})
@@ -250,7 +254,8 @@ def _bad_request(request: Request[Any, Any, Any], error: HTTPException) -> Respo
 
 def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]:
     status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 503)
-    headers = {"Retry-After": str(RETRY_S)} if status in (429, 503) else None
+    retry_s = RETRY_COMPILING_S if isinstance(error, WorkerCompiling) else RETRY_S
+    headers = {"Retry-After": str(retry_s)} if status in (429, 503) else None
     return _error(status, str(error), headers, BUSY if isinstance(error, Overloaded) else msgspec.UNSET)
 
 

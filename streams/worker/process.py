@@ -41,6 +41,10 @@ def _return_freed_memory() -> None:
         libc.mallopt(arena_max, 2)
 
 
+def _log_sentence(report: str) -> None:
+    log.info("%s%s", report[:1].upper(), report[1:])
+
+
 def collect_seldom() -> None:
     """Run Python's garbage collector rarely and in small steps, without permanent objects.
 
@@ -70,7 +74,7 @@ def run_process(
         loop.use("uvloop")
     started = time.perf_counter()
     trainer = processes()
-    compile_kernels(settings.engine, log.info)
+    compile_kernels(settings.engine, _log_sentence)
     if SiteMethods("", settings.engine).trains:
         # With a backlog, the first training is needed sooner than the process can start.
         trainer.begin(warm_up_training, (), bytes, first=True)

@@ -6,8 +6,11 @@ numba's cache has no lock: two processes that compile different signatures of on
 own under the other's name. What a test starts uses the folder of its process.
 """
 
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import queuecast.__main__  # noqa: F401  # before numba: kernels for the same kind of CPU as the commands'
@@ -16,6 +19,7 @@ import queuecast.__main__  # noqa: F401  # before numba: kernels for the same ki
 import numba
 
 from models import kernels
+from streams.process.compile_progress import FILE
 
 ROOT = Path(__file__).parents[2]
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "alone")
@@ -34,6 +38,20 @@ def own_copy(folder: Path) -> Path:
     """Return the folder, with all kernels that the commands' folder has now."""
     shutil.copytree(kernels.folder(), folder / "kernels", copy_function=_link, dirs_exist_ok=True)
     return folder
+
+
+@contextmanager
+def fake_compilation(cache: Path, progress: str) -> Iterator[None]:
+    """Publish this progress as a process does that compiles into a cache folder."""
+    folder = cache / "kernels"
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    (folder / FILE).write_text(progress, encoding="utf-8")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def compile_beforehand() -> None:

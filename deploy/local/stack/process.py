@@ -48,11 +48,17 @@ class StackUnavailable(StackError):
 
 @dataclass(frozen=True)
 class Progress:
-    """A step of the start of the stack; `total` is its size in bytes, 0 if unknown."""
+    """A step of the start of the stack.
+
+    Attributes:
+        total: its size in bytes, 0 if unknown.
+        lasting: whether its line stays in a terminal.
+    """
 
     step: str
     done: int = 0
     total: int = 0
+    lasting: bool = False
 
 
 OnProgress = Callable[[Progress], None]

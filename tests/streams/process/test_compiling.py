@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from streams.offline import compare
 from streams.offline.excerpt import whole
 from streams.offline.searching import process_map
 from streams.process import compiling, first_start
+from streams.process.compile_progress import compile_progress, published
 from streams.process.compiling import (
     collecting_seldom,
     compilation_warning,
@@ -128,13 +130,56 @@ def test_progress_of_compiling_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(compiling, "REPORT_EVERY_S", 0.0)
     with reported_progress(reports.append):
         assert njit(lambda number: number - 1)(1) == 0
-    assert len(reports) == 1
-    assert reports[0].startswith(f"{compiling.COMPILING} ")
+    assert len(reports) == 2  # at its begin and its end
+    assert re.fullmatch(r"compiling \d+ of \d+ kernels.*; first start only", reports[0])
 
 
 def test_progress_line_has_remaining_time() -> None:
-    assert progress_line(50, 200, 20.0) == "Compiling 50 of 200 kernels, about 60 s left; first start only"
-    assert progress_line(100, 200, 90.0) == "Compiling 100 of 200 kernels, about 2 min left; first start only"
+    assert progress_line(50, 200, 20.0) == "compiling 50 of 200 kernels, about 60 s left; first start only"
+    assert progress_line(100, 200, 90.0) == "compiling 100 of 200 kernels, about 2 min left; first start only"
+    assert progress_line(2, 200, 30.0) == "compiling 2 of 200 kernels; first start only"
+
+
+@pytest.fixture
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Use an empty folder of kernels."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return tmp_path / "kernels"
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_progress_is_published_while_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def warm_up(_: EngineSettings) -> None:
+        seen.append(compile_progress())
+        njit(lambda number: number - 2)(1)
+        seen.append(compile_progress())
+
+    reports: list[str] = []
+    monkeypatch.setattr(first_start, "warm_up", warm_up)
+    monkeypatch.setattr(first_start, "usable_cpus", lambda: 1)
+    assert compile_progress() is None
+    first_start.compile_kernels(EngineSettings(), reports.append)
+    assert seen == [None, *reports]
+    assert compile_progress() is None
+
+
+def test_progress_of_ended_process_is_ignored(own_folder: Path) -> None:
+    own_folder.mkdir()
+    (own_folder / "progress").write_text("compiling 1 of 2 kernels")
+    assert compile_progress() is None
+    with compiling_alone(), published(lambda _: None):
+        assert compile_progress() is None
+
+
+def test_progress_without_kernel_folder_is_none(own_folder: Path) -> None:
+    own_folder.touch()
+    assert compile_progress() is None
+    reports: list[str] = []
+    with published(reports.append) as publish:
+        publish("compiling 1 of 2 kernels")
+    assert reports == ["compiling 1 of 2 kernels"]
 
 
 def test_compilation_warning_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:

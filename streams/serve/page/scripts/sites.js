@@ -4,7 +4,7 @@ import { errorText, get } from "./api.js";
 import { bar } from "./draw.js";
 import { contents } from "./site.js";
 import { update } from "./table.js";
-import { clockTime, h, localClock, name, number, plural, sentence, sitePage } from "./text.js";
+import { clockTime, h, localClock, name, number, plural, sentence, sitePage, workerProgress } from "./text.js";
 
 const MIN_SITES_TO_FIND = 12;
 
@@ -25,7 +25,7 @@ export class Sites {
     if (this.busy) return;
     this.busy = true;
     try {
-      this.show((await get(["sites"])).sites);
+      this.show(await get(["sites"]));
       await Promise.all([...this.views.values()].filter(({ root }) => root.open).map((view) => view.load()));
     } catch (error) {
       this.showStatus(errorText(error), true);
@@ -40,7 +40,7 @@ export class Sites {
     this.status.classList.toggle("wrong", wrong);
   }
 
-  show(sites) {
+  show({ sites, compiling }) {
     for (const [site, { root }] of this.views) {
       if (!sites.some((entry) => entry.site === site)) {
         root.remove();
@@ -51,8 +51,9 @@ export class Sites {
     this.find.hidden = sites.length < MIN_SITES_TO_FIND;
     const queues = new Set(sites.flatMap(({ queues }) => queues ?? []).filter((queue) => queue != null));
     update(this.queues, h("datalist", { id: "queues" }, [...queues].map((value) => h("option", { value }))));
-    this.showStatus(sites.length ? `${plural(sites.length, "site")}, as of ${localClock()}.`
-      : "No site has reported yet. Send its scheduler’s events, or a trace’s with “queuecast ingest TRACE”.");
+    const found = sites.length ? `${plural(sites.length, "site")}, as of ${localClock()}.`
+      : "No site has reported yet. Send its scheduler’s events, or a trace’s with “queuecast ingest TRACE”.";
+    this.showStatus([found, workerProgress(compiling)].filter(Boolean).join(" "));
     this.filter();
   }
 

@@ -4,7 +4,7 @@ import { errorText, get } from "./api.js";
 import { openPage, requireToken, showStatus } from "./common.js";
 import { cell, rowWithNotes, table, update } from "./table.js";
 import { clockTime, datum, duration, h, localClock, name, number, percent, plural } from "./text.js";
-import { seconds, sentence, sitePage } from "./text.js";
+import { seconds, sentence, sitePage, workerProgress } from "./text.js";
 
 const RULES = [["median", "Recent median would be"], ["zero", "“Immediately” would be"]];
 const status = document.getElementById("status-summary");
@@ -21,7 +21,7 @@ async function refresh() {
   }
 }
 
-function summary({ sites, workers, unanswered }) {
+function summary({ sites, workers, unanswered, compiling }) {
   const stale = sites.filter(({ stale }) => stale).length;
   const unread = sites.reduce((max, { lag_messages: messages }) => Math.max(max, messages), 0);
   const parts = [
@@ -29,7 +29,7 @@ function summary({ sites, workers, unanswered }) {
     ...workerSummary({ sites, workers, unanswered }),
     unread ? `up to ${plural(unread, "message")} unread` : "no message unread",
   ];
-  return `${parts.join("; ")}.`;
+  return [`${parts.join("; ")}.`, workerProgress(compiling)].filter(Boolean).join(" ");
 }
 
 /** Summarize the workers. A worker answers for its sites, so workers without a site are missing. */

@@ -75,6 +75,9 @@ export const days = (begin, end) => day.formatRange(begin * 1000, end * 1000);
 export const dayOf = (time) => day.format(time * 1000);
 export const localClock = () => clock.format(new Date());
 
+/** Return a sentence about a worker that compiles at its first start; empty if `progress` is. */
+export const workerProgress = (progress) => (progress ? `The worker is not ready: ${progress}.` : "");
+
 /** Return the address of the page of a site. */
 export const sitePage = (site) => `site?${new URLSearchParams({ name: site })}`;
 

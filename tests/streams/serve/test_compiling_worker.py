@@ -1,0 +1,108 @@
+"""The HTTP service while the worker of its machine compiles."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar.testing import TestClient
+
+from models.records import AnyQuestion
+from streams.client import client as client_module
+from streams.serve.service import Service
+from tests.support.compiled import fake_compilation
+from tests.support.fake_client import FakeClient, app_of, engines
+
+PROGRESS = "compiling 137 of 210 kernels, about 2 min left; first start only"
+REASON = f"the worker is not ready: {PROGRESS}"
+
+
+class Silent(FakeClient):
+    """No worker answers."""
+
+    async def _send(self, question: AnyQuestion) -> None:
+        self.requests.append(question)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use an empty folder of kernels, and wait for no answer."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(client_module, "COMPILING_TIMEOUT_S", 0.01)
+    return tmp_path
+
+
+@pytest.fixture
+def compiling(cache: Path) -> Iterator[None]:
+    with fake_compilation(cache, PROGRESS):
+        yield
+
+
+@pytest.fixture
+def served(compiling: None) -> Iterator[TestClient[Any]]:
+    with TestClient(app_of(Silent(engines()))) as found:
+        yield found
+
+
+def test_readiness_has_progress(served: TestClient[Any]) -> None:
+    ready = served.get("/readyz")
+    assert (ready.status_code, ready.text) == (503, f"{REASON}\n")
+    assert served.get("/healthz").status_code == 200
+
+
+def test_lists_have_progress(served: TestClient[Any]) -> None:
+    status = served.get("/v1/status").json()
+    assert (status["compiling"], status["unanswered"]) == (PROGRESS, ["alder", "birch"])
+    assert served.get("/v1/sites").json()["compiling"] == PROGRESS
+
+
+def test_site_returns_503_with_progress(served: TestClient[Any]) -> None:
+    answer = served.get("/v1/sites/alder")
+    assert (answer.status_code, answer.json()["detail"], answer.headers["retry-after"]) == (503, REASON, "10")
+
+
+def test_wait_is_a_provisional_grid_estimate(served: TestClient[Any]) -> None:
+    wait = served.get("/v1/sites/alder/wait?cpus=4&walltime=1h").json()
+    shapes = served.get("/v1/sites/alder/estimates").json()["estimates"]
+    (shape,) = (one for one in shapes if (one["cpus"], one["walltime"]) == (4, 3600.0))
+    assert (wait["source"], wait["low_confidence"]) == ("grid", f"provisional: {REASON}")
+    assert (wait["predicted_wait_s"], wait["bounds"]) == (shape["predicted_wait_s"], shape["bounds"])
+
+
+def test_wait_without_a_shape_is_the_recent_median(served: TestClient[Any]) -> None:
+    wait = served.get("/v1/sites/alder/wait?cpus=4&gpus=1").json()
+    assert (wait["source"], wait["method"], wait["predicted_wait_s"]) == ("median", "median", 4.0)
+    assert wait["reason"] == "median of the last 50 jobs to start"
+    assert wait["low_confidence"] == f"provisional: {REASON}"
+
+
+@pytest.mark.parametrize("path", ["elm/wait?cpus=4", "alder/wait?cpus=4000&walltime=1h"])
+def test_wait_without_history_returns_503(served: TestClient[Any], path: str) -> None:
+    answer = served.get(f"/v1/sites/{path}")
+    site = path.partition("/")[0]
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+    assert answer.json()["detail"] == f"{REASON}; {site} has no history for a provisional answer"
+
+
+def test_ranking_uses_grid_estimates(served: TestClient[Any]) -> None:
+    ranking = served.get("/v1/rank?cpus=4&walltime=1h&site=alder&site=elm").json()
+    assert [(one["site"], one["source"]) for one in ranking["ranking"]] == [("alder", "grid")]
+    (out,) = ranking["left_out"]
+    assert out["reason"] == f"no worker answers for this site, {PROGRESS}"
+
+
+@pytest.mark.usefixtures("compiling")
+def test_answering_worker_is_used_while_another_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = FakeClient(engines())
+    monkeypatch.setattr(client_module, "COMPILING_TIMEOUT_S", 60.0)
+    with TestClient(app_of(questions)) as client:
+        assert client.get("/v1/sites/alder").status_code == 200
+        questions.has_worker = True  # the answer came from Kafka
+        assert client.get("/readyz").status_code == 200
+        assert client.get("/v1/status").json()["compiling"] is None
+
+
+def test_service_without_compilation_is_ready(cache: Path) -> None:
+    questions = FakeClient(engines())
+    assert questions.compiling() is None
+    assert Service(questions, questions._settings).sites().compiling is None
