@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from models.arrays import Floats
-from models.records import Capacity, JobKey
+from models.records import Capacity, JobKey, OrderFit
 from models.site.areas import JOBS_PER_STEP, Areas
 from models.site.history import History
 from models.site.job import Estimate, Job, Phase, RunEstimate
@@ -246,6 +246,11 @@ class WaitMethod(Method):
     @property
     def degraded(self) -> str | None:
         """The reason why its predictions are currently degraded; None if they are not."""
+        return None
+
+    @property
+    def order_fit(self) -> OrderFit | None:
+        """Share of recent pairs of jobs that started in the order of its simulated schedule; None without one."""
         return None
 
     def pending(self) -> Future[Any] | None:

@@ -20,6 +20,7 @@ from models.records.answers import (
     LiveJob,
     MethodAccuracy,
     NoAnswer,
+    OrderFit,
     PartitionState,
     PublishedStart,
     SiteAnswer,

@@ -299,6 +299,21 @@ class PartitionState(msgspec.Struct, kw_only=True, frozen=True):
     free_gpus: int
 
 
+class OrderFit(msgspec.Struct, kw_only=True, frozen=True):
+    """Fit of the queue order in which a site's schedule is simulated.
+
+    A pair is a job that started and a similar one that could have started instead. `share` is the share of recent pairs
+    that started in the order: 0.5 for an order that explains nothing, 1 for the scheduler's own. About the last 1000
+    `pairs` count, of the scheduler's own priorities 300. `order` is "learned", or "priorities" where jobs start in the
+    order of the scheduler's priorities. `kinds` are the shares of started jobs by their time limit.
+    """
+
+    order: Literal["learned", "priorities"]
+    share: float
+    pairs: int
+    kinds: dict[str, float] = {}
+
+
 class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     """A site: its size, live jobs by phase, open queues, accuracy by week, and the head of its queue.
 
@@ -308,7 +323,8 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     latest operator commands. `partitions` is absent where the site has none. `answers` is the accuracy of estimates
     made at other times than submission, `recent` that of predictions in the last one to two weeks, and `while_waiting`
     that of the estimates in force at fixed ages. `features` is the rank correlation of each feature with the waits of
-    started jobs, 0 to 1, the largest first. `worker` is absent where it was not requested.
+    started jobs, 0 to 1, the largest first. `order_fit` is absent with too few starts. `worker` is absent where it was
+    not requested.
     """
 
     cpus: int
@@ -332,6 +348,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     recent: MethodAccuracy | msgspec.UnsetType = msgspec.UNSET
     while_waiting: list[WaitingAgeAccuracy] = []
     features: dict[str, float] = {}
+    order_fit: OrderFit | msgspec.UnsetType = msgspec.UNSET
     trends: SiteTrends | msgspec.UnsetType = msgspec.UNSET
     worker: WorkerState | msgspec.UnsetType = msgspec.UNSET
 

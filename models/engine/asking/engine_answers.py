@@ -322,5 +322,6 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         recent=recent(engine),
         while_waiting=while_waiting(engine),
         features=context.history.correlations(),
+        order_fit=_known(engine.methods.counting.order_fit),
         trends=engine.trends.kept if question.trends else msgspec.UNSET,
     )

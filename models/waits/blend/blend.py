@@ -12,7 +12,7 @@ import numpy as np
 from models.arrays import Floats
 from models.durations import AT_ONCE_S
 from models.method import JobTransition, Memory, Method, SiteContext, WaitMethod
-from models.records import JobKey
+from models.records import JobKey, OrderFit
 from models.site.job import Estimate, Job, Phase
 from models.site.rows import PerJob
 from models.site.size import MIN_STARTED_JOBS
@@ -127,6 +127,11 @@ class Blend(WaitMethod):
         """The experts that are methods, and the model of remaining waits."""
         return {**self._experts, self._remaining.name: self._remaining}
 
+    @property
+    def order_fit(self) -> OrderFit | None:
+        """The fit of the order of the simulated schedule."""
+        return self._order.order_fit
+
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Predict the wait, its bounds, and the probability of an immediate start.
 
@@ -218,9 +223,9 @@ class Blend(WaitMethod):
         ]
         shares = {name: weights[name] for name in first} | {"others": 1.0 - math.fsum(weights[name] for name in first)}
         reason = ", ".join([f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005])
-        reason = (
-            f"mixed of {reason}{context.state.table.visible_rows().bound}{self._order.bound(context)}{bound_of(order)}"
-        )
+        fit = self._order.fit_text if order.wait_s is not None and self._quantiles.schedule_share else ""
+        reason = f"mixed of {reason}{fit}{context.state.table.visible_rows().bound}"
+        reason = f"{reason}{self._order.bound(context)}{bound_of(order)}"
         if forests is not None and forests.elsewhere:
             reason = f"{reason}; forests trained on other sites only"
         if context.history.count < MIN_STARTED_JOBS and (forests is None or snapshot.alone):

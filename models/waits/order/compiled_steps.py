@@ -27,7 +27,7 @@ from models.waits.order.inferred_limits import (
 )
 from models.waits.order.order_features import DecayedUsage, QueuedJobs, RunningJobs, before_each, features_of
 from models.waits.order.ordered_queue import MAX_SIMULATED, MAX_SIMULATED_OF_PART
-from models.waits.order.pair_preference import learn, scores_of
+from models.waits.order.pair_preference import count_behind, learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
 from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long, held_in, line_of, schedule
 from models.waits.order.site_view import CandidateJob, Columns, seen_by, with_new
@@ -283,7 +283,7 @@ def place_of(its: int, scores: Floats, many: Floats, kept: Flags) -> int:
 @njit(cache=True, nogil=True)
 def see_start(
     columns: Columns, learnt: OrderState, row: int, allocated: int, named: bool, is_task: bool
-) -> tuple[int, int]:
+) -> tuple[int, int, int, int]:
     """Learn from a job that started at a site without a topology.
 
     Args:
@@ -293,7 +293,8 @@ def see_start(
         is_task: whether it is a task of an array, which has a row only since its start.
 
     Returns:
-        The numbers of the jobs compared with it whose scheduler's priority is lower, and higher, than its own.
+        The numbers of the jobs compared with it whose scheduler's priority is lower, and higher, than its own; then
+        of those behind it, and before it, in the order as it was learned before.
     """
     site_cpus, (weights, squares, counts, queue_counts, _) = columns.cpus, learnt
     rows, many, tasks, _, queued, running, people = seen_by(columns, row)
@@ -321,8 +322,10 @@ def see_start(
     free = max(site_cpus - running.cpus.sum(), 0)
     could = could_start(queued, running, people, site_cpus, free, its, before, weights, limits)
     others, nth = chosen(could, tasks)
-    higher, lower = compare(queued, people, site_cpus, its, others, nth, before, weights, squares)
-    return higher, lower
+    limited = limits.several < np.inf
+    pairs: tuple[int, int, int, int]
+    pairs = compare(queued, people, site_cpus, its, others, nth, before, weights, squares, limited)
+    return pairs
 
 
 @njit(cache=True, nogil=True)
@@ -346,15 +349,19 @@ def compare(
     before: Floats,
     weights: Floats,
     squares: Floats,
-) -> tuple[int, int]:
+    limited: bool,
+) -> tuple[int, int, int, int]:
     """Learn that a job started and none of the `others`; return the counts of `see_start`.
 
     Args:
         nth: number of tasks of its array before each of the others.
+        limited: as in `scores_of`.
     """
     jobs, ahead = np.empty(len(others) + 1, np.int64), np.empty(len(others) + 1)
     jobs[0], jobs[1:] = its, others
     ahead[0], ahead[1:] = before[its], before[others] + nth
-    learn(features_of(queued, jobs, ahead, people, site_cpus), queued.queue[jobs], weights, squares)
+    features, places = features_of(queued, jobs, ahead, people, site_cpus), queued.queue[jobs]
+    behind = count_behind(features, places, weights, limited)
+    learn(features, places, weights, squares)
     higher = (queued.priority[its] > queued.priority[others]).sum()
-    return higher, (queued.priority[its] < queued.priority[others]).sum()
+    return higher, (queued.priority[its] < queued.priority[others]).sum(), behind, len(others) - behind

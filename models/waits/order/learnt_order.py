@@ -10,6 +10,7 @@ import numpy as np
 
 from models.arrays import Flags, Floats, Ints, Singles
 from models.method import JobTransition, Memory, SiteContext, WaitMethod
+from models.records import OrderFit
 from models.site.job import Estimate, Job, Phase
 from models.site.pending_reasons import is_of_queue, is_of_user_cpus, is_of_user_jobs
 from models.stored_values import check_alike, encode, reader
@@ -25,6 +26,7 @@ from models.waits.order.compiled_steps import (
     see_start,
 )
 from models.waits.order.contenders import alike, chosen
+from models.waits.order.fit import FitSeen, PrioritiesSeen, explained_by, fit_of
 from models.waits.order.inferred_limits import FADING, LimitsSeen
 from models.waits.order.ordered_queue import OrderedQueue, QueueAhead, before
 from models.waits.order.pair_preference import Preference, SavedPreference
@@ -69,33 +71,6 @@ def bound_of(order: Estimate) -> str:
     return CUT_SHORT if order.reason.endswith(CUT_SHORT) else ""
 
 
-MIN_AGREEING, PAIRS_KEPT = 0.7, 300.0
-"""The scheduler's own priorities are used while this share of the last `PAIRS_KEPT` pairs started in their order."""
-
-
-class PrioritiesSeen(msgspec.Struct, array_like=True):
-    """Numbers of recent pairs of jobs with different priorities, and of those that started in the order of priority.
-
-    Priorities can be outdated, or only one part of the scheduler's criteria.
-    """
-
-    pairs: float = 0.0
-    agreeing: float = 0.0
-
-    def see(self, higher: int, lower: int) -> None:
-        """Count a start: the job's priority is above those of `higher` jobs that could have started, below those of
-        `lower`.
-        """
-        kept = (1.0 - 1.0 / PAIRS_KEPT) ** (higher + lower)
-        self.pairs = kept * self.pairs + higher + lower
-        self.agreeing = kept * self.agreeing + higher
-
-    @property
-    def follows_priorities(self) -> bool:
-        """True if jobs start in the order of their priorities; also until some have not."""
-        return self.agreeing >= MIN_AGREEING * self.pairs
-
-
 class _SavedOrder(msgspec.Struct, array_like=True):
     """Serialized state."""
 
@@ -108,6 +83,7 @@ class _SavedOrder(msgspec.Struct, array_like=True):
     priorities: PrioritiesSeen
     queue_limits: SavedQueueLimits
     withdrawals: SavedWithdrawals
+    fit: FitSeen
 
 
 class LearntOrder(WaitMethod):
@@ -140,11 +116,22 @@ class LearntOrder(WaitMethod):
         self._last_end = 0.0
         self._runs = RunsSeen()
         self._priorities = PrioritiesSeen()
+        self._fit = FitSeen.empty()
 
     @property
     def knows_run_times(self) -> bool:
         """True if the run times predicted for the last jobs were nearly right."""
         return self._runs.has_accurate_run_times
+
+    @property
+    def order_fit(self) -> OrderFit | None:
+        """Share of recent pairs of jobs that started in the order of the simulated schedule."""
+        return fit_of(self._priorities, self._fit)
+
+    @property
+    def fit_text(self) -> str:
+        """The fit as a suffix of a reason; empty with too few pairs."""
+        return explained_by(self.order_fit)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""
@@ -219,11 +206,10 @@ class LearntOrder(WaitMethod):
             return Estimate(None, f"larger than the site: {job.cpus} of {context.cpus} CPUs")
         if not math.isfinite(found.start_s):
             return Estimate(None, "order: it never starts within its users' limits")
-        where = f"place {found.place + 1} of {found.queued + 1} by the learnt order, {found.running} running jobs"
+        where = f"place {found.place + 1} of {found.queued + 1} by the learned order, {found.running} running jobs"
         reason = f"order: {where}, run times by {context.runtimes.name}"
-        reason += (
-            context.state.table.visible_rows().bound + self.bound(context) + (CUT_SHORT if found.cut_short else "")
-        )
+        reason += self.fit_text + context.state.table.visible_rows().bound + self.bound(context)
+        reason += CUT_SHORT if found.cut_short else ""
         return Estimate(max(found.start_s - (job.ready - job.submit), 0.0), reason)
 
     def bound(self, context: SiteContext) -> str:
@@ -290,8 +276,9 @@ class LearntOrder(WaitMethod):
             self.queue_limits.begin(job.queue, self.preference.places.slot_of(job.queue))
         columns = Columns.of(context, job.start, self._sums, self.preference)
         named = job.queue is not None
-        higher, lower = see_start(columns, self._learnt, row, job.counted_cpus, named, is_task)
+        higher, lower, behind, ahead = see_start(columns, self._learnt, row, job.counted_cpus, named, is_task)
         self._priorities.see(higher, lower)
+        self._fit.see(job.planned_run_s, behind, ahead)
 
     def _started_in_rooms(self, job: Job, row: int, context: SiteContext, is_task: bool) -> None:
         """Learn from a start at a site that reports its topology."""
@@ -313,7 +300,10 @@ class LearntOrder(WaitMethod):
             earlier[started] -= 1.0 if user else 0.0
         others, nth = chosen(alike(queued, started) & sight.rooms.contenders(started), sight.tasks)
         weights, squares = self.preference.weights, self.preference.squares
-        self._priorities.see(*compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares))
+        limited = bool(self._limits(context.cpus).several < math.inf)
+        seen = compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares, limited)
+        self._priorities.see(*seen[:2])
+        self._fit.see(job.planned_run_s, *seen[2:])
 
     def _ran(self, job: Job, what: JobTransition, end: float) -> None:
         """Add the usage of an ended attempt to its user and account, without the time that it was suspended."""
@@ -338,6 +328,7 @@ class LearntOrder(WaitMethod):
             self._priorities,
             self.queue_limits.save(),
             withdrawals.saved(),
+            self._fit,
         )
         return encode(saved)
 
@@ -352,6 +343,7 @@ class LearntOrder(WaitMethod):
         self._last_end = kept.last_end
         self._runs = kept.runs
         self._priorities = kept.priorities
+        self._fit = kept.fit
         self.queue_limits.load(kept.queue_limits)
         self._sums.withdrawals.restore(kept.withdrawals)
 

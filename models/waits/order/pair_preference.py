@@ -95,15 +95,29 @@ def scores_of(
         limited: whether users' usage is limited by limits that were found, so that it is no matter of preference.
     """
     features, places = features_of(queued, jobs, before, people, site_cpus), queued.queue[jobs]
-    if limited:
-        features[:, HELD:BEFORE] = 0.0
     found = np.empty(len(features))
     for job in range(len(features)):
-        score = weights[places[job]]
-        for feature in range(features.shape[1]):
-            score += weights[feature] * features[job, feature]
-        found[job] = score
+        found[job] = _score(features[job], places[job], weights, limited)
     return found
+
+
+@njit(cache=True)
+def _score(features: Floats, place: int, weights: Floats, limited: bool) -> float:
+    """Return the score of a job; `limited` is as in `scores_of`."""
+    score = weights[place]
+    for feature in range(len(features)):
+        if not limited or not HELD <= feature < BEFORE:
+            score += weights[feature] * features[feature]
+    return float(score)
+
+
+@njit(cache=True)
+def count_behind(features: Floats, places: Ints, weights: Floats, limited: bool) -> int:
+    """Count the jobs that are not before the first one in the learned order, as `scores_of` orders them."""
+    first, behind = _score(features[0], places[0], weights, limited), 0
+    for job in range(1, len(features)):
+        behind += _score(features[job], places[job], weights, limited) <= first
+    return behind
 
 
 @njit(cache=True, nogil=True)

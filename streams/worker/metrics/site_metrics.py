@@ -32,6 +32,7 @@ gauge site_cpus site: CPUs of the site.
 gauge free_cpus site: Free CPUs.
 gauge history_jobs site: Jobs in the history.
 gauge feature_weight site,feature: Absolute rank correlation of a feature with the wait.
+gauge order_fit_share site,order: Share of recent pairs of jobs that started in the order of the simulated schedule.
 gauge method_info site,method,role: Role of a method; the value is 1.
 histogram wait_seconds site,queue: Waits of started jobs, by queue or partition.
 histogram account_wait_seconds site,account: Waits of started jobs, by account.
@@ -147,6 +148,8 @@ class SiteFamilies(Families):
         self.add("history_jobs", [site], len(context.history))
         for feature, weight in zip(FEATURES, context.history.window.weights, strict=True):
             self.add("feature_weight", [site, feature], float(weight))
+        if (fit := engine.methods.counting.order_fit) is not None:
+            self.add("order_fit_share", [site, fit.order], fit.share)
 
     def _add_actual_waits(self, engine: Engine) -> None:
         found, site = engine.scores.waits, engine.site

@@ -5,7 +5,7 @@ import msgspec
 from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import DoneOperation, SiteAnswer, SiteQuestion
+from models.records import DoneOperation, OrderFit, SiteAnswer, SiteQuestion
 from streams.operate.checks import MAX_LISTED, changes, fields, freshness
 from streams.operate.site import lines
 
@@ -50,3 +50,14 @@ def test_site_description_names_the_strongest_features() -> None:
     assert line == "waits correlate with: f0 0.90, f1 0.80, f2 0.70, f3 0.60"
     assert not any(line.startswith("waits") for line in lines(msgspec.structs.replace(site, features={"cpus": 0.0})))
     assert not any(line.startswith("waits") for line in lines(site_answer("alder")))
+
+
+def test_site_description_states_the_fit_of_the_order() -> None:
+    learned = OrderFit(order="learned", share=0.931, pairs=900, kinds={"up to 1 h": 0.95, "over 12 h": 0.8})
+    site = msgspec.structs.replace(site_answer("alder"), order_fit=learned)
+    explained = "the learned order explains 93 % of recent starts (95 % up to 1 h, 80 % over 12 h)"
+    assert f"queue order: {explained}" in lines(site)
+    by_priority = OrderFit(order="priorities", share=1.0, pairs=300)
+    site = msgspec.structs.replace(site, order_fit=by_priority)
+    assert "queue order: the scheduler's priorities explain 100 % of recent starts" in lines(site)
+    assert not any(line.startswith("queue order") for line in lines(site_answer("alder")))

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.records import AnyAnswer, JobAnswer, JobsAnswer, SiteAnswer
+from models.records import AnyAnswer, JobAnswer, JobsAnswer, OrderFit, SiteAnswer
 from streams.serve.sessions import LINK_S, signed
 from streams.settings.sections import ServeToken
 from tests.support.browser import Browser, browsing
@@ -116,6 +116,22 @@ def test_site_page_lists_features_by_correlation(browser: Browser, client: Alter
     assert names[:4] == ["User’s queued jobs", "CPUs", "Running elapsed time", "User’s running estimated run time"]
     assert len(names) == 8
     assert browser.texts("table.features tbody td")[0] == "0.61"
+    assert browser.complaints() == browser.barriers() == []
+
+
+def test_site_page_states_the_fit_of_the_order(browser: Browser, client: AlteringClient, url: str) -> None:
+    fit = OrderFit(order="learned", share=0.931, pairs=900, kinds={"up to 1 h": 0.95, "over 12 h": 0.8})
+
+    def alter(answer: AnyAnswer) -> AnyAnswer:
+        return msgspec.structs.replace(answer, order_fit=fit) if isinstance(answer, SiteAnswer) else answer
+
+    client.alter = alter  # type: ignore[method-assign]
+    browser.open(f"{url}site?name=alder")
+    browser.until(lambda: browser.all(".order-fit"))
+    text = browser.text(".order-fit").replace("\xa0", " ")
+    assert text.startswith(
+        "The learned order of the queue explains 93 % of recent starts. By time limit: 95 % up to 1 h, 80 % over 12 h."
+    )
     assert browser.complaints() == browser.barriers() == []
 
 

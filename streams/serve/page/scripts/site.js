@@ -82,7 +82,7 @@ const overall = (weeks, method) => {
 };
 
 /** Return the accuracy of the predictions, and of the estimates shown to users. */
-function accuracy({ weeks, method, answers, features }, heading) {
+function accuracy({ weeks, method, answers, features, order_fit: fit }, heading) {
   const title = h(heading, {}, "Accuracy of predictions");
   const scored = weeks.filter(({ methods }) => methods.some(({ jobs }) => jobs)).toReversed();
   if (!scored.length) return [title, h("p", { class: "hint" }, "No job has started since its wait was predicted.")];
@@ -103,6 +103,7 @@ function accuracy({ weeks, method, answers, features }, heading) {
     title,
     h("p", {}, summary(scored, rules)),
     folded(caption, table(caption, columns, rows, "weeks blocks"), h("p", { class: "hint" }, note)),
+    ...orderFit(fit),
     ...answerAccuracy(answers),
     ...correlations(features),
   ];
@@ -135,6 +136,16 @@ function answerAccuracy(answers) {
   ]);
   const caption = "Accuracy of the estimates shown to users";
   return [folded(caption, table(caption, columns, rows, "answers blocks"))];
+}
+
+/** Return the share of recent starts that the order of the simulated schedule explains, also by kind of job. */
+function orderFit(fit) {
+  if (!fit) return [];
+  const order = fit.order === "learned" ? "The learned order of the queue explains" : "The scheduler’s priorities explain";
+  const kinds = Object.entries(fit.kinds ?? {}).map(([kind, share]) => `${percent(share)} ${kind}`);
+  const detail = kinds.length ? ` By time limit: ${kinds.join(", ")}.` : "";
+  const hint = "50 % explains nothing. The schedule is simulated in this order.";
+  return [h("p", { class: "order-fit" }, `${order} ${percent(fit.share)} of recent starts.${detail} `, h("span", { class: "hint" }, hint))];
 }
 
 /** Return the features of a submission whose values have the largest rank correlation with the waits. */

@@ -18,7 +18,7 @@ from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
 from models.method_registry import METHODS
-from models.records import Capacity, Hold, Partition, Pool, Start, Submit
+from models.records import Capacity, Hold, OrderFit, Partition, Pool, Start, Submit
 from models.simulation import generate, run
 from models.site.history import FEATURES
 from models.site.job import Estimate, Job
@@ -179,6 +179,15 @@ def test_feature_weight_metric_equals_weights_by_feature(alder: Engine) -> None:
     window = alder.context.history.window.weights
     assert weights == {(name, "alder"): weight for name, weight in zip(FEATURES, window, strict=True)}
     assert any(weights.values())
+
+
+def test_order_fit_metric_is_the_share_of_pairs(monkeypatch: pytest.MonkeyPatch, alder: Engine) -> None:
+    name = "queuecast_order_fit_share"
+    fit = OrderFit(order="learned", share=0.9, pairs=100)
+    monkeypatch.setattr(type(alder.methods.counting), "order_fit", fit)
+    assert samples(metrics(alder))[name] == {("learned", "alder"): 0.9}
+    monkeypatch.setattr(type(alder.methods.counting), "order_fit", None)
+    assert not samples(metrics(alder)).get(name)
 
 
 class Bounded(WaitMethod):
