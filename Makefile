@@ -15,14 +15,19 @@ COMPILE := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --gener
 # Containers often set it; then each of the many processes of the tests would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Install what the kernels need, and compile them in the background, as the commands do: for any CPU of the architecture.
+EARLY := if $(PIP) install --no-compile --require-hashes -r requirements/kernels.txt 2>/dev/null; then \
+	NUMBA_CPU_NAME=generic $(BIN)/python -m streams.process.early_start </dev/null >/dev/null 2>&1 & fi
+
 # Two processes, each with its own servers; the tests of a file run in one process.
 TEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Install queuecast with the extra $(1): the versions in requirements/, or those that pyproject.toml allows if the former
-# are not available. A package with a wrong hash is an error.
+# are not available. A package with a wrong hash is an error. $(2) is a command to run before, $(3) an option of pip.
 define install
 	echo "installing queuecast into $(VENV): about a minute"
-	if $(PIP) install --require-hashes -r requirements/build.txt -r requirements/$(1).txt 2>$(VENV)/install.log; then \
+	$(2)
+	if $(PIP) install $(3) --require-hashes -r requirements/build.txt -r requirements/$(1).txt 2>$(VENV)/install.log; then \
 		$(PIP) install --no-build-isolation --no-deps -e .; \
 	elif grep -q 'DO NOT MATCH THE HASHES' $(VENV)/install.log; then \
 		cat $(VENV)/install.log >&2; exit 1; \
@@ -110,6 +115,7 @@ lock: $(VENV)/lock ## Update requirements/ to the newest versions that pyproject
 	$(COMPILE) pyproject.toml --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra local -c requirements/dev.txt -o requirements/local.txt
 	$(COMPILE) pyproject.toml --extra serve -c requirements/dev.txt -o requirements/serve.txt
+	printf '%s\n' msgspec numba numpy scipy | $(COMPILE) - -c requirements/local.txt -o requirements/kernels.txt
 	printf 'hatchling>=1.27\neditables\n' | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
 
 # The development requirements include those of the local stack.
@@ -117,8 +123,10 @@ $(VENV)/dev: pyproject.toml requirements/build.txt requirements/dev.txt | $(BIN)
 	$(call install,dev)
 	touch $(VENV)/local $@
 
-$(VENV)/local: pyproject.toml requirements/build.txt requirements/local.txt | $(BIN)/python
-	$(call install,local)
+# The kernels compile while the other packages and Kafka's jars are downloaded. Python compiles only the modules that the
+# commands import.
+$(VENV)/local: pyproject.toml requirements/build.txt requirements/kernels.txt requirements/local.txt | $(BIN)/python
+	$(call install,local,$(EARLY),--no-compile)
 	touch $@
 
 $(VENV)/lock: | $(BIN)/python

@@ -23,8 +23,8 @@ def _port(server: str, usual: int | None = None) -> Any:
 def demo(
     context: typer.Context,
     trace: Annotated[Path | None, arg("One site, from a trace. Default: a simulated grid.", "TRACE")] = None,
-    jobs: Annotated[int, opt("Approximate number of jobs; for a trace, the maximum.", min=30)] = 6000,
-    seconds: Annotated[float, opt("Duration of the measured part, in seconds.", min=1)] = 50,
+    jobs: Annotated[int, opt("Approximate number of jobs; for a trace, the maximum.", min=30)] = 3000,
+    seconds: Annotated[float, opt("Duration of the measured part, in seconds.", min=1)] = 30,
 ) -> None:
     """Compare predictions with actual waits live, on a temporary Kafka and Redis."""
     with needing("local"):

@@ -28,7 +28,15 @@ def test_requirements_are_pinned_within_their_range(extra: str) -> None:
             assert all(fits), f"{requirement}: run `make lock`"
 
 
-@pytest.mark.parametrize("name", ["build", *EXTRAS])
+def test_kernel_requirements_are_those_of_the_local_stack() -> None:
+    local, kernels = (
+        set(re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements" / name).read_text(encoding="utf-8"), re.MULTILINE))
+        for name in ("local.txt", "kernels.txt")
+    )
+    assert kernels and kernels < local, "run `make lock`"
+
+
+@pytest.mark.parametrize("name", ["build", "kernels", *EXTRAS])
 def test_pinned_requirements_have_hashes_and_no_url(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     assert "://" not in text

@@ -25,6 +25,7 @@ from deploy.local.stack.locks import USER, password_in, write_private
 from deploy.local.stack.process import LOOPBACK, Server, answers, ignore, is_free
 from streams.broker.admin import create_topics
 from streams.process.compile_progress import compile_progress
+from streams.process.early_start import compiling_early
 from streams.running import announced, starting
 from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
 
@@ -138,7 +139,7 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     ports, notes = usual_where_free(ports)
     with ExitStack() as running:
-        with starting(), startup_progress() as on_progress:
+        with starting(), startup_progress() as on_progress, compiling_early(base.engine):
             stack = LocalStack(
                 data_dir,
                 prometheus=Prometheus.available(),

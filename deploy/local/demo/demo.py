@@ -27,6 +27,7 @@ from streams.broker.admin import create_topics
 from streams.client.watch import kinds
 from streams.errors import UserError
 from streams.offline.replay import ReplayScores, replay, settings_for
+from streams.process.early_start import compiling_early
 from streams.settings import Settings, TopicSettings
 from streams.sources.publisher import OutgoingEvent, publish
 from streams.sources.swf import Trace
@@ -182,14 +183,17 @@ def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None
     scenario = simulated_scenario(jobs) if trace is None else traced_scenario(trace, jobs)
     engine = settings_for(base.engine, ())
     progress = DemoProgress(scenario, engine)
-    try:
-        with startup_progress() as on_progress:
-            fetch(on_progress)
-    except StackUnavailable as reason:
-        console.print(f"Running without Kafka, in this process: {reason}")
-        _in_process(engine, progress, seconds)
-        _report(progress)
-    else:
+    with ExitStack() as early:
+        early.enter_context(compiling_early(engine))
+        try:
+            with startup_progress() as on_progress:
+                fetch(on_progress)
+        except StackUnavailable as reason:
+            early.close()
+            console.print(f"Running without Kafka, in this process: {reason}")
+            _in_process(engine, progress, seconds)
+            _report(progress)
+            return
         _on_stack(console, msgspec.structs.replace(base, engine=engine), progress, seconds)
         console.print("Stopped Kafka, Redis and the worker, and removed their data.")
 
