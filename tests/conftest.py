@@ -17,11 +17,12 @@ import tests.support.compiled  # noqa: F401  # before anything that imports numb
 from deploy.local.stack import LocalStack, StackUnavailable, fetch
 from streams.training.processes import processes
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, settings_on
+from tests.support.sizes import MANY
 
 # The same examples each time, whatever the machine: only a change can turn a test red. `make test-all` has more of them
 # than `make test`; `--hypothesis-profile=search` looks for new ones. A test with slow examples sets their number.
-hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=25)
-hypothesis.settings.register_profile("many", derandomize=True, deadline=None, max_examples=100)
+hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=15)
+hypothesis.settings.register_profile("many", derandomize=True, deadline=None, max_examples=MANY)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("few")
 

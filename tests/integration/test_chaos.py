@@ -77,7 +77,7 @@ def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture, se
 
 def workload() -> list[AnyEvent]:
     if not LONG:
-        return four_sites(300)
+        return four_sites(200)
     names = ("CTC", "KTH", "SDSC-SP2", "SDSC-BLUE")
     return fed(read_swf(trace_path(name)).first(int(15 * SECONDS)) for name in names)
 

@@ -17,7 +17,7 @@ SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two 
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    return busy_sites(SITES, 150)
+    return busy_sites(SITES, 110)
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:

@@ -22,7 +22,7 @@ from tests.support.traces import fed, trace_path
 
 
 def three_simulated_sites() -> list[AnyEvent]:
-    return interleaved(simulated("alder", 400, 1), simulated("birch", 300, 2), simulated("cedar", 300, 3, "fcfs"))
+    return interleaved(simulated("alder", 250, 1), simulated("birch", 200, 2), simulated("cedar", 200, 3, "fcfs"))
 
 
 def three_real_sites() -> list[AnyEvent]:
@@ -36,7 +36,7 @@ def three_real_sites() -> list[AnyEvent]:
 def test_three_concurrent_sites_equal_replay_to_the_byte(
     deploy: Deploy, workload: Callable[[], list[AnyEvent]]
 ) -> None:
-    events, here = workload(), deploy(history=600)
+    events, here = workload(), deploy(history=300)
     expected = here.expected(events)
     here.worker.start()
     here.send(events)

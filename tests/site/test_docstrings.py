@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from tests.site.language import HEADLESS, REJECTED
 from tests.site.pages import ROOT
@@ -12,7 +13,13 @@ MAX_HEADLESS = 0.02  # share of docstrings
 MAX_WORDS = 0.001  # rejected words by words
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
+@cache
+def docstrings() -> list[tuple[str, str]]:
+    """Return the location of each docstring, and its text without literals and examples."""
+    return list(_docstrings())
+
+
+def _docstrings() -> Iterator[tuple[str, str]]:
     """Yield the location of each docstring, and its text without literals and examples."""
     for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -152,7 +152,7 @@ class Disk:
         return engine, self.place
 
 
-@pytest.mark.parametrize(("every", "with_"), [(1, SMALL), (7, EVERY), (50, SMALL), (200, EVERY)])
+@pytest.mark.parametrize(("every", "with_"), [(3, SMALL), (17, EVERY), (50, SMALL), (200, EVERY)])
 def test_saved_and_loaded_engine_continues_identically(every: int, with_: EngineSettings) -> None:
     disk = Disk(with_)
     engine = Engine("s", with_)

@@ -19,6 +19,7 @@ from streams.errors import UserError
 from streams.offline.replay import RecordFile, ReplayScores, replay, settings_for
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support import events
+from tests.support.sizes import is_thorough
 from tests.support.traces import made_trace, shared_path, trace_path
 
 
@@ -144,7 +145,7 @@ def nothing_looks_ahead(path: Path, settings: EngineSettings) -> None:
 
 
 def test_methods_are_independent_of_later_jobs(tmp_path: Path) -> None:
-    nothing_looks_ahead(made_trace(tmp_path / "made.swf", jobs=1000), EngineSettings(history=150))
+    nothing_looks_ahead(made_trace(tmp_path / "made.swf", jobs=600), EngineSettings(history=150))
 
 
 def beginning(name: str, jobs: int, target: Path) -> Path:
@@ -160,7 +161,8 @@ def beginning(name: str, jobs: int, target: Path) -> Path:
 
 @pytest.mark.trace
 def test_methods_are_independent_of_later_jobs_on_real_trace(tmp_path: Path) -> None:
-    nothing_looks_ahead(beginning("KTH", 2500, tmp_path / "kth.swf"), EngineSettings(history=600))
+    jobs, history = (2500, 600) if is_thorough() else (1000, 300)
+    nothing_looks_ahead(beginning("KTH", jobs, tmp_path / "kth.swf"), EngineSettings(history=history))
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -30,6 +31,7 @@ SETTINGS = Settings(
 LENGTH = 17
 
 
+@cache
 def history_and_rest() -> tuple[list[AnyEvent], list[AnyEvent]]:
     """Return a site's history, with predictions for its last jobs, and the events after it."""
     events = list(run(generate(3, 180, cpus=32, load=0.9), 32, "alder"))
@@ -68,17 +70,22 @@ def test_bundles_train_as_their_single_events() -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def undisturbed() -> World:
+    world = sent(*history_and_rest())
+    asyncio.run(Process(world, SETTINGS).live())
+    return world
+
+
 @pytest.mark.parametrize("steps", range(3, 60, 8))
-def test_bundles_after_crash_give_same_state(steps: int) -> None:
-    old, rest = history_and_rest()
-    whole_way, broken = sent(old, rest), sent(old, rest)
-    asyncio.run(Process(whole_way, SETTINGS).live())
+def test_bundles_after_crash_give_same_state(steps: int, undisturbed: World) -> None:
+    broken = sent(*history_and_rest())
     broken.steps = steps
     with pytest.raises((Crash, ExceptionGroup)):
         asyncio.run(Process(broken, SETTINGS).live())
     broken.steps = None
     asyncio.run(Process(broken, SETTINGS).live())
-    assert learnt(whole_way) == learnt(broken)
+    assert learnt(undisturbed) == learnt(broken)
 
 
 def as_if_not_there(world: World, old: list[AnyEvent], bad: int, rest: list[AnyEvent]) -> bool:
@@ -170,7 +177,7 @@ LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","historical"
         ("wrong_key", LINE.replace(b"alder", b"birch") + b"}", "site 'birch' in a bundle of 'alder'"),
     ],
 )
-def test_bundle_event_unreadable_is_rejected_alone(reason: str, value: bytes, message: str) -> None:
+def test_bundle_event_unreadable_is_rejected_alone(reason: str, value: bytes, message: str, undisturbed: World) -> None:
     old, rest = history_and_rest()
     others = list(map(msgspec.json.encode, old[:LENGTH]))
     world = World()
@@ -181,9 +188,7 @@ def test_bundle_event_unreadable_is_rejected_alone(reason: str, value: bytes, me
     (letter,) = letters(world)
     assert (letter.reason, letter.offset, letter.part, letter.site) == (reason, 0, 5, "alder")
     assert message in letter.detail and letter.value == value.decode()
-    other = sent(old, rest)
-    asyncio.run(Process(other, SETTINGS).live())
-    assert learnt(world) == learnt(other)
+    assert learnt(world) == learnt(undisturbed)
 
 
 def test_bundle_of_unreadable_events_is_one_dead_letter() -> None:

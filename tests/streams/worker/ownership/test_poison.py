@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -33,9 +34,10 @@ SETTINGS = Settings(
 POISON = "mallory"
 
 
-def events(site: str) -> list[AnyEvent]:
+@cache
+def events(site: str) -> Sequence[AnyEvent]:
     found = run(generate(3, 30, 32, 0.9), 32, site)
-    return [replace(one, user=POISON) if isinstance(one, Submit) and one.job == "17" else one for one in found]
+    return tuple(replace(one, user=POISON) if isinstance(one, Submit) and one.job == "17" else one for one in found)
 
 
 def world_of_two() -> World:
