@@ -21,15 +21,18 @@ from streams.cli.options import (
     warn,
     warned_if_silent,
 )
-from streams.errors import read_as
-from streams.text.terminal import minute, show_line
+from streams.errors import UserError, read_as
+from streams.text.terminal import minute, printable, show_line
 
 if TYPE_CHECKING:
     from models.records import Notice
+    from streams.settings import Settings
 
 commands = typer.Typer()
 
 T = TypeVar("T")
+
+MAX_SITES = 10  # maximum number of sites in a notice
 
 Sites = Annotated[list[str] | None, opt("Site; repeatable. Default: all.", autocompletion=known_sites, callback=named)]
 Url = Annotated[str | None, opt("HTTP service to query. Default: query through Kafka.")]
@@ -132,7 +135,7 @@ def dead_letters(
         _print(counts, as_json, show)
         return
     waiting = "No dead letters yet. Press Ctrl-C to stop."
-    with closing(coming_letters(settings, wanted, warn)) as found, warned_if_silent(waiting) as heard:
+    with closing(coming_letters(settings, wanted, warn)) as found, warned_if_silent(lambda: waiting) as heard:
         for letter, at in found:
             heard()
             if as_json:
@@ -168,11 +171,10 @@ def watch(
     from streams.client.blocking import iterate
     from streams.client.watch import json_line, kinds, late_s, line, records
 
-    shown, waiting = 0, "Waiting for predictions; none received yet. Press Ctrl-C to stop."
-    settings = settings_of(context)
+    shown, settings = 0, settings_of(context)
     check_topics(settings, dict.fromkeys(kinds(settings, outcomes), "read"))
     following = records(settings, site, job, outcomes, None, from_beginning, warn)
-    with closing(iterate(following)) as found, warned_if_silent(waiting) as heard:
+    with closing(iterate(following)) as found, warned_if_silent(lambda: waiting_notice(settings, site)) as heard:
         for record, message in found:
             heard()
             if as_json:
@@ -183,6 +185,23 @@ def watch(
             shown += 1
             if shown == count:
                 return
+
+
+def waiting_notice(settings: "Settings", site: str | None) -> str:
+    """Return the notice of `watch` before the first record; it lists the sites if `site` has no estimates."""
+    from streams.client import listing
+
+    notice = "Waiting for predictions; none received yet."
+    if site is not None:
+        try:
+            with listing.client_for(settings, None, None) as grid:
+                sites = grid.sites
+        except UserError:  # no worker answers, or this user may not read the estimates
+            sites = []
+        if sites and site not in sites:
+            named = ", ".join(map(printable, sites[:MAX_SITES])) + (", …" if len(sites) > MAX_SITES else "")
+            notice += f" Site {printable(site)!r} has no estimates; sites that have: {named}."
+    return f"{notice} Press Ctrl-C to stop."
 
 
 @commands.command(

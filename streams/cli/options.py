@@ -57,9 +57,12 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
-def warned_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callable[[], None]]:
-    """Write a line to stderr after a period without progress; yield a function that records progress."""
-    timer = Timer(seconds, warn, (message,))
+def warned_if_silent(message: Callable[[], str], seconds: float = SILENCE_S) -> Iterator[Callable[[], None]]:
+    """Write a line to stderr after a period without progress; yield a function that records progress.
+
+    `message` runs in a thread of its own, and only if the line is needed.
+    """
+    timer = Timer(seconds, lambda: warn(message()))
     timer.daemon = True
     timer.start()
     try:

@@ -40,8 +40,8 @@ class Excerpt(msgspec.Struct, frozen=True):
         if self.every == 1:
             return ""
         return (
-            f"a fast replay, for a first answer: of the log's {self.log.jobs:,} jobs the last {self.jobs:,}, of which "
-            f"one in {self.every} is predicted; the others are learnt from, but by the mixture"
+            f"a fast replay of the last {self.jobs:,} of the log's {self.log.jobs:,} jobs, which predicts one in "
+            f"{self.every}; the others train all models except the mixture"
         )
 
     def events(self) -> Iterator[AnyEvent]:

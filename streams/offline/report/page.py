@@ -124,10 +124,7 @@ class ReportData(msgspec.Struct, frozen=True):
     sample: str = ""
 
 
-EVERY_JOB = (
-    "Every job of the log was predicted at its submission, from what was known by then, "
-    "and compared with what happened."
-)
+AT_SUBMISSION = "predicted at its submission, from the events before it, and compared with the outcome."
 
 
 def page_of(data: ReportData) -> str:
@@ -161,11 +158,8 @@ def page_of(data: ReportData) -> str:
 def _predicted(sample: str) -> str:
     """Describe which jobs were predicted."""
     if not sample:
-        return EVERY_JOB
-    return (
-        f"Not every job was predicted: this is {sample}. Each was predicted at its submission, from what was known by "
-        "then, and compared with what happened."
-    )
+        return f"Every job of the log was {AT_SUBMISSION}"
+    return f"Not every job was predicted: this is {sample}. Each selected job was {AT_SUBMISSION}"
 
 
 def write(path: Path, data: ReportData, warn: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@ import json
 import sys
 import types
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from models.records import Start, Submit
 from streams.cli.app import main
+from streams.cli.look import waiting_notice
 from streams.settings import Settings
 from streams.sources import live_source
 from tests.support.events import prediction
@@ -38,6 +40,16 @@ def test_watch_stops_after_count_records(capsys: Capture, monkeypatch: pytest.Mo
     assert calls[0][:5] == ("ctc", None, True, None, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"
+
+
+def test_watch_notice_lists_sites_if_the_chosen_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streams.client import listing
+
+    monkeypatch.setattr(listing, "client_for", lambda *_: nullcontext(SimpleNamespace(sites=["ctc", "kth"])))
+    missing = " Site 'kht' has no estimates; sites that have: ctc, kth."
+    for site, hint in (("kht", missing), ("kth", ""), (None, "")):
+        expected = f"Waiting for predictions; none received yet.{hint} Press Ctrl-C to stop."
+        assert waiting_notice(Settings(), site) == expected
 
 
 @pytest.mark.parametrize(

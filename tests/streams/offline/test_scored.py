@@ -108,7 +108,7 @@ def test_fast_replay_selects_jobs_by_count_alone(log: EventLog, monkeypatch: pyt
     monkeypatch.setattr(excerpts, "FAST_PREDICTED", 40)
     excerpt = fast(log)
     assert (excerpt.skipped, excerpt.jobs, excerpt.every, excerpt.predicted) == (log.jobs - 120, 120, 3, 40)
-    assert "the last 120, of which one in 3 is predicted" in excerpt.description
+    assert f"the last 120 of the log's {log.jobs:,} jobs, which predicts one in 3;" in excerpt.description
     submitted = [event for event in excerpt.events() if isinstance(event, Submit)]
     assert sum(not event.late and not event.old for event in submitted) == 40
     live = [event for event in submitted if event.time < submitted[-120].time]

@@ -137,7 +137,7 @@ def test_site_page_states_the_fit_of_the_order(browser: Browser, client: Alterin
 
 def test_mistyped_site_page_suggests_similar_site(browser: Browser, client: AlteringClient, url: str) -> None:
     client.alter = lambda answer: answer  # type: ignore[method-assign]
-    for page in ("site?name=aldr", "job?site=aldr&name=1"):
+    for page in ("site?name=aldr", "site?name=adler", "job?site=aldr&name=1"):
         browser.open(f"{url}{page}")
         browser.until(lambda: browser.all("#site-now a, #job-now a"))
         message = browser.text("main .status")

@@ -5,15 +5,17 @@ import { h, name, sitePage } from "./text.js";
 
 const MAX_SITES = 30;
 
-/** Return the Levenshtein distance of two texts. */
+/** Return the optimal string alignment distance of two texts: Levenshtein's, with two swapped letters as one change. */
 export function distance(a, b) {
-  let row = Array.from({ length: b.length + 1 }, (_, place) => place);
+  let [previous, row] = [[], Array.from({ length: b.length + 1 }, (_, place) => place)];
   for (let at = 1; at <= a.length; at += 1) {
     const next = [at];
     for (let to = 1; to <= b.length; to += 1) {
-      next.push(Math.min(row[to] + 1, next[to - 1] + 1, row[to - 1] + (a[at - 1] === b[to - 1] ? 0 : 1)));
+      const swapped = at > 1 && to > 1 && a[at - 1] === b[to - 2] && a[at - 2] === b[to - 1];
+      const replaced = row[to - 1] + (a[at - 1] === b[to - 1] ? 0 : 1);
+      next.push(Math.min(row[to] + 1, next[to - 1] + 1, replaced, swapped ? previous[to - 2] + 1 : Infinity));
     }
-    row = next;
+    [previous, row] = [row, next];
   }
   return row.at(-1);
 }
