@@ -25,6 +25,15 @@ def test_workflow_runs_existing_make_targets(path: Path) -> None:
     assert set(named) <= targets and (named or ".ci/run" in str(steps))
 
 
+def test_release_is_built_twice_and_attested_before_publication() -> None:
+    workflow = _read(FORGE / "workflows" / "release.yml")
+    steps = [step.get("run") or step["uses"] for step in workflow["jobs"]["release"]["steps"]]
+    first, second, attested, published = steps[-4:]
+    assert first.endswith('; mv dist "$RUNNER_TEMP"/first') and second.endswith('; diff -r "$RUNNER_TEMP"/first dist')
+    assert attested.startswith("actions/attest-build-provenance@") and published.startswith("gh release create")
+    assert workflow["permissions"].items() >= {"id-token": "write", "attestations": "write"}.items()
+
+
 def test_check_workflow_runs_all_supported_pythons() -> None:
     tried = _read(FORGE / "workflows" / "check.yml")["jobs"]["check"]["strategy"]["matrix"]["python"]
     assert all(SpecifierSet(PROJECT["requires-python"]).contains(version) for version in tried)
