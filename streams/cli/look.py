@@ -135,7 +135,7 @@ def dead_letters(
         _print(counts, as_json, show)
         return
     waiting = "No dead letters yet. Press Ctrl-C to stop."
-    with closing(coming_letters(settings, wanted, warn)) as found, warned_if_silent(lambda: waiting) as heard:
+    with closing(coming_letters(settings, wanted, warn)) as found, warned_if_silent(waiting) as heard:
         for letter, at in found:
             heard()
             if as_json:

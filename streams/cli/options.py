@@ -57,12 +57,12 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
-def warned_if_silent(message: Callable[[], str], seconds: float = SILENCE_S) -> Iterator[Callable[[], None]]:
+def warned_if_silent(message: str | Callable[[], str], seconds: float = SILENCE_S) -> Iterator[Callable[[], None]]:
     """Write a line to stderr after a period without progress; yield a function that records progress.
 
-    `message` runs in a thread of its own, and only if the line is needed.
+    A function as `message` runs in a thread of its own, and only if the line is needed.
     """
-    timer = Timer(seconds, lambda: warn(message()))
+    timer = Timer(seconds, lambda: warn(message if isinstance(message, str) else message()))
     timer.daemon = True
     timer.start()
     try:

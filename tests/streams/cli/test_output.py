@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -99,3 +100,13 @@ def test_read_log_progress_share_rises_to_one(tmp_path: Path) -> None:
     with read_log(parts, "s", None, None, (), shown) as (log, _):
         assert log.jobs == 40_000
     assert shares == sorted(shares) and len(set(shares)) > 4 and shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("message", ["waiting", lambda: "waiting"])
+def test_silence_is_reported_by_a_text_or_a_function(
+    message: str | Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported = Queue[str]()
+    monkeypatch.setattr(options, "warn", reported.put)
+    with options.warned_if_silent(message, 0.0):
+        assert reported.get(timeout=30) == "waiting"
