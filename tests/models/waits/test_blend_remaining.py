@@ -1,17 +1,19 @@
 """The blend estimates queued jobs from the present state of the site, and all answers agree."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
 import numpy as np
 import pytest
 
+from models.engine import reestimates
 from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Cancel, JobAnswer, JobQuestion, JobsAnswer, JobsQuestion, Prediction
-from models.site.job import Estimate, Job, Phase
+from models.records import AnyEvent, Cancel, End, JobAnswer, JobQuestion, JobsAnswer, JobsQuestion, Outcome, Prediction
+from models.site.job import Phase
 from models.waits.blend import Blend
 from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S
@@ -22,6 +24,7 @@ from tests.support.engines import encoded, engine_after
 from tests.support.events import as_history, capacity, end, start, submit
 from tests.support.sizes import is_thorough
 
+MOST_LATER = 4
 BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend")
 
 
@@ -170,13 +173,34 @@ def test_experts_of_short_waits_follow_the_best_baseline() -> None:
     assert experts.combine(np.array([4]), published_s).item() < 60.0
 
 
-def test_first_bounds_in_force_count_for_calibration() -> None:
-    remaining = blend_of(Engine("s", BLEND))._remaining
-    first = Estimate(60.0, "", dict(zip(BOUNDS, (10.0, 60.0, 100.0, 120.0), strict=True)))
-    before = remaining._calibration.state.by_age.copy()
-    remaining._judge_bounds(Job("1", 0, 0.0), first, 1000.0, 1.0)
-    moved = (remaining._calibration.state.by_age > before).any(axis=1)
-    assert np.flatnonzero(moved).tolist() == [0, 1]
+def in_force_at_landmarks(published: Sequence[Prediction], wait_s: float) -> dict[int, Sequence[float]]:
+    """Return the bounds in force at each landmark age that a job reached, by the class that ends there."""
+    submitted, found = published[0].made_at, {}
+    for number, age_s in enumerate(LANDMARKS_S):
+        made = [one for one in published if one.made_at - submitted <= age_s]
+        if age_s < wait_s and (bounds := made[-1].bounds) is not None:
+            found[number] = [*bounds.values()]
+    return found
+
+
+def test_all_bounds_in_force_at_landmarks_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.site.job.MOST_LATER", MOST_LATER)
+    monkeypatch.setattr(reestimates, "MIN_MOVE_S", 0.0)
+    monkeypatch.setattr(reestimates, "MIN_MOVE_RATIO", 0.0)  # every estimate is published
+    learned: list[tuple[list[int], list[list[bool]]]] = []
+    monkeypatch.setattr(Calibration, "learn", lambda _, *args: learned.append((args[0].tolist(), args[1].tolist())))
+    engine, published, most = Engine("s", BLEND), defaultdict[str, list[Prediction]](list), 0
+    for event in busy_days(3):
+        learned.clear()
+        for record in engine.apply(event):
+            if isinstance(record, Prediction):
+                published[record.job].append(record)
+            elif isinstance(record, Outcome) and not isinstance(event, End):
+                found = in_force_at_landmarks(published[record.job], record.actual_wait_s)
+                covered = [[record.actual_wait_s <= bound_s for bound_s in bounds_s] for bounds_s in found.values()]
+                assert learned == ([([*found], covered)] if found else [])
+                most = max(most, len(published[record.job]))
+    assert most > MOST_LATER + 1
 
 
 @pytest.mark.parametrize("number", [0, 3, AGES - 1])

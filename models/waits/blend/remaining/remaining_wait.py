@@ -3,17 +3,17 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from struct import Struct
 from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
 
-from models.arrays import Flags, Floats, Records
+from models.arrays import Floats, Records
 from models.method import Memory, Method, SiteContext
 from models.records import JobKey
-from models.site.job import MOST_LATER, Estimate, Job, Phase
+from models.site.job import Estimate, Job, Phase
 from models.site.notes import JobNotes, Pair
 from models.site.rows import PerJob, Rows
 from models.site.state import SITE
@@ -69,12 +69,15 @@ _LANDMARK = np.dtype(
         ("at", "<f8"),
         ("age_class", "u1"),
         ("estimates_s", "<f4", (len(EXPERTS),)),
+        ("bounds_s", "<f4", (QUANTILES,)),
         ("row", "<f2", (len(NAMES),)),
     ]
 )
-"""Record of a job at an age: the time (Unix seconds), the age's class, the experts' estimates, and the features."""
+"""Record of a job at an age: the time (Unix seconds), the age's class, the experts' estimates, the bounds that were in
+force when the class began (nan: none), and the features."""
 
-_LANDMARK_HEAD = Struct(f"<dB{len(EXPERTS)}f")  # the same before the features
+_LANDMARK_HEAD = Struct(f"<dB{len(EXPERTS) + QUANTILES}f")  # the same before the features
+_NO_BOUNDS: Final = (nan,) * QUANTILES
 _LANDMARK_BYTES = _LANDMARK.itemsize
 _AGE_CLASS = 8  # the place of the age class in a landmark
 _DEPARTURE = Struct("<d?")  # when the job left the queue (Unix seconds), and whether it was cancelled
@@ -164,7 +167,8 @@ class RemainingWait(Method):
         waits_s = (snapshot.ages_s[:, None] + remaining_s).tolist()
         for number, (job, quantiles_s) in enumerate(zip(jobs, waits_s, strict=True)):
             if not job.unscored:
-                self._note(job, now, experts_s[number], snapshot.rows[number])
+                in_force_s = bounds_s[number].tolist() if job.later is None else _bounds_of(job.later.estimate)
+                self._note(job, now, experts_s[number], in_force_s, snapshot.rows[number])
             reason = snapshot.reason(number, self._queued_at_submission(job), context)
             yield Estimate(quantiles_s[MEDIAN], reason, dict(zip(BOUNDS, quantiles_s, strict=True)))
 
@@ -194,52 +198,53 @@ class RemainingWait(Method):
         combined_s = self._experts.combine(numbers, estimates_s)
         return self._calibration.bounds(numbers, combined_s, quantiles_s), estimates_s
 
-    def _note(self, job: Job, at: float, estimates_s: Floats, row: Stored) -> None:
-        """Note a job as a landmark of its age class, unless the class has one. `at` is in Unix seconds."""
+    def _note(self, job: Job, at: float, estimates_s: Floats, in_force_s: Sequence[float], row: Stored) -> None:
+        """Note a job as a landmark of its age class, unless the class has one. `at` is in Unix seconds.
+
+        The bounds in force did not change between the beginning of the class and its first estimate.
+        """
         value, number = self._landmarks.get(job.key), age_class(at - job.ready)
         ready, queued = (job.ready, 0) if value is None else _HEAD.unpack_from(value)
         if value is None or ready != job.ready:
             value = _HEAD.pack(job.ready, queued)  # the wait was restarted, and earlier landmarks are not part of it
         if len(value) == _HEAD.size or value[_AGE_CLASS - _LANDMARK_BYTES] < number:
-            landmark = _LANDMARK_HEAD.pack(at, number, *estimates_s.tolist()) + row.tobytes()
+            landmark = _LANDMARK_HEAD.pack(at, number, *estimates_s.tolist(), *in_force_s) + row.tobytes()
             self._landmarks.put(job.key, value + landmark)
 
     def job_dequeued(self, job: Job, first: Estimate | None, wait_s: float, cancelled: bool) -> None:
         """Learn that a job left the queue after `wait_s` seconds; `first` is its first prediction."""
         value = self._landmarks.pop(job.key)
-        if value is None or len(value) == _HEAD.size:
+        if value is None or _HEAD.unpack_from(value)[0] != job.ready:
             return
-        if _HEAD.unpack_from(value)[0] == job.ready:
-            weight, at = CANCELLED_WEIGHT if cancelled else 1.0, job.ready + wait_s
-            noted = landmarks(value)
+        weight, at, noted = CANCELLED_WEIGHT if cancelled else 1.0, job.ready + wait_s, landmarks(value)
+        self._judge_bounds(noted, _bounds_of(first if job.later is None else job.later.estimate), wait_s, weight)
+        if len(noted):
             remaining_s = np.maximum(at - noted["at"], 0.0)
             self._experts.learn(
                 noted["age_class"].astype(np.int64), noted["estimates_s"].astype(np.float64), remaining_s, weight
             )
-            self._judge_bounds(job, first, wait_s, weight)
             self._notes.note(job.key, value)
             self._notes.settle(job.key, _DEPARTURE.pack(at, cancelled))
         self._training.step(may_start=not job.progress.old)
 
-    def _judge_bounds(self, job: Job, first: Estimate | None, wait_s: float, weight: float) -> None:
+    def _judge_bounds(self, noted: Records, last_s: Sequence[float], wait_s: float, weight: float) -> None:
         """Learn which of the bounds in force at each landmark age covered the wait.
 
         They count for the class that ends at that age, whenever they were published: the jobs that it estimates need
         bounds that cover then. Where no later estimate was published, the first prediction is in force.
+
+        Args:
+            noted: the landmarks of the job; those of no class between two of them had changed.
+            last_s: the bounds in force when it left the queue, (QUANTILES,) seconds; nan: none.
+            wait_s: its wait, seconds.
+            weight: what it counts.
         """
-        numbers, covered = list[int](), list[Flags]()
-        later, passed = job.later, 0
-        for number in range(bisect_left(LANDMARKS_S, wait_s) - 1, -1, -1):
-            while later is not None and later.made_at - job.ready > LANDMARKS_S[number]:
-                later, passed = later.before, passed + 1
-            if later is None and passed == MOST_LATER:
-                break  # earlier ones are no longer kept
-            in_force = first if later is None else later.estimate
-            if in_force is not None and (bounds := in_force.bounds) is not None and len(bounds) == QUANTILES:
-                numbers.append(number)
-                covered.append(wait_s <= np.array([*bounds.values()]))
-        if numbers:
-            self._calibration.learn(np.array(numbers[::-1]), np.array(covered[::-1]), weight)
+        passed = bisect_left(LANDMARKS_S, wait_s)
+        ends = np.minimum([*noted["age_class"].tolist(), passed], passed)  # the start event may be late
+        in_force_s = np.repeat([*noted["bounds_s"].tolist(), last_s], np.diff(ends, prepend=0), axis=0)
+        bounded = ~np.isnan(in_force_s).any(axis=1)
+        if bounded.any():
+            self._calibration.learn(np.flatnonzero(bounded), wait_s <= in_force_s[bounded], weight)
 
     def forget(self, key: JobKey) -> None:
         """Drop a job whose wait will stay unknown."""
@@ -263,6 +268,12 @@ class RemainingWait(Method):
         self._training.load(found.training)
 
 
+def _bounds_of(estimate: Estimate | None) -> Sequence[float]:
+    """Return the bounds of an estimate, (QUANTILES,) seconds; nan without bounds."""
+    bounds = estimate.bounds if estimate is not None else None
+    return [*bounds.values()] if bounds is not None and len(bounds) == QUANTILES else _NO_BOUNDS
+
+
 def _check_landmarks(value: bytes, rows: int = 0) -> None:
     """Check the landmarks of a job.
 
@@ -273,8 +284,9 @@ def _check_landmarks(value: bytes, rows: int = 0) -> None:
         raise ValueError(f"{len(value)} bytes: not landmarks of {_LANDMARK_BYTES} bytes each")
     if len(value) > _HEAD.size:
         found = landmarks(value)
-        if (found["age_class"] >= AGES).any() or np.isnan(found["estimates_s"]).all(axis=1).any():
-            raise ValueError(f"landmarks of age classes {found['age_class'].tolist()}, or one without an estimate")
+        classes = found["age_class"].astype(int)
+        if classes[-1] >= AGES or (np.diff(classes) <= 0).any() or np.isnan(found["estimates_s"]).all(axis=1).any():
+            raise ValueError(f"landmarks of age classes {classes.tolist()}, or one without an estimate")
 
 
 def _check_departure(settled: bytes, rows: int) -> None:
