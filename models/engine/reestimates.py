@@ -18,12 +18,16 @@ FIRST_S = 120.0
 REMAINING_SHARE = 0.4
 """The next estimate is due after this share of what is left until the expected start, within the limits below."""
 
-MIN_INTERVAL_S, MIN_INTERVAL_SHARE = 120.0, 0.25
-MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 300.0, 0.5
+MIN_INTERVAL_S, MIN_INTERVAL_SHARE = 240.0, 0.25
+MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 600.0, 0.5
 """The least and the greatest time until the next estimate: seconds, or a share of the age, whichever is longer."""
 
-BOUND_SHARE = 0.8
-"""The next estimate is due before this share of the time until the upper bound has passed."""
+EARLY_S, EARLY_SHARE = 150.0, 0.15
+"""When any job is due, those due within this time are estimated too: seconds, or a share of their age then, whichever
+is longer. An estimate of one job costs six times as much as one more job in it."""
+
+BOUND_SHARE, MIN_UNTIL_BOUND_S = 0.8, 120.0
+"""The next estimate is due after at most this share of the time until the upper bound, or after these seconds."""
 
 SECONDS_PER_ESTIMATE, MAX_ESTIMATES = 2.0, 64
 """Rate limit: one estimate per this many seconds of the site's time, and the maximum burst for news that affects many
@@ -70,11 +74,16 @@ class Reestimates:
     def __init__(self, state: SiteState, active: bool, touch: Callable[[Job], None]) -> None:
         self.budget = EstimateBudget()
         self._state, self._active, self._touch = state, active, touch
-        self._timers = Timers[tuple[float, JobKey]](self._is_valid)
+        self._timers = Timers[tuple[float, JobKey]](self._is_due)
+        self._early = Timers[tuple[float, JobKey]](self._is_early)
 
-    def _is_valid(self, entry: tuple[float, JobKey]) -> bool:
+    def _is_due(self, entry: tuple[float, JobKey]) -> bool:
         job = self._state.jobs.get(entry[1])
         return job is not None and job.phase is Phase.QUEUED and job.due == entry[0]
+
+    def _is_early(self, entry: tuple[float, JobKey]) -> bool:
+        job = self._state.jobs.get(entry[1])
+        return job is not None and job.phase is Phase.QUEUED and job.due > 0.0 and _early(job) == entry[0]
 
     def watch(self, job: Job, at: float | None = None) -> None:
         """Schedule the next estimate of a job (Unix seconds), by default after its first minutes in the queue."""
@@ -83,12 +92,14 @@ class Reestimates:
         job.due = job.ready + FIRST_S if at is None else max(at, job.ready)
         self._touch(job)
         self._timers.add((job.due, job.key))
+        self._early.add((_early(job), job.key))
 
     def restore(self, budget: EstimateBudget) -> None:
         """Continue with the live jobs that were restored. O(live jobs)."""
         self.budget = budget
-        queued = self._state.in_phase(Phase.QUEUED) if self._active else ()
-        self._timers.restore((job.due, job.key) for job in queued if job.due)
+        queued = [job for job in self._state.in_phase(Phase.QUEUED) if job.due] if self._active else []
+        self._timers.restore((job.due, job.key) for job in queued)
+        self._early.restore((_early(job), job.key) for job in queued)
 
     def news(self, now: float) -> None:
         """Estimate the first pending jobs again after a change that affects all of them."""
@@ -107,17 +118,18 @@ class Reestimates:
         return self._timers.next_before((nextafter(now, inf),)) is not None
 
     def take(self, now: float) -> Iterator[Job]:
-        """Yield the jobs that are due at `now` (Unix seconds), the longest overdue first.
+        """Yield the jobs that are due at `now` (Unix seconds), the longest overdue first, then the nearly due ones.
 
         The caller schedules the next estimate of each with `plan` or `watch`.
         """
-        remaining = self.budget.until(now)
-        while remaining >= 1.0 and self.any_due(now):
-            job = self._state.jobs[self._timers.pop()[1]]
-            remaining -= 1.0
-            self.budget = EstimateBudget(remaining, max(self.budget.at, now))
-            job.due = 0.0  # there may be a second timer of this time
-            yield job
+        remaining, end = self.budget.until(now), (nextafter(now, inf),)
+        for timers in (self._timers, self._early) if self.any_due(now) else ():
+            while remaining >= 1.0 and timers.next_before(end) is not None:
+                job = self._state.jobs[timers.pop()[1]]
+                remaining -= 1.0
+                self.budget = EstimateBudget(remaining, max(self.budget.at, now))
+                job.due = 0.0  # there may be a second timer of this time
+                yield job
 
     def plan(self, job: Job, estimate: Estimate | None, now: float) -> None:
         """Schedule the next estimate of a job for when it may differ from the current one."""
@@ -130,8 +142,13 @@ class Reestimates:
         interval_s = most_s if wait_s is None else min(max(REMAINING_SHARE * (wait_s - age_s), least_s), most_s)
         bounds = (estimate.bounds if estimate else None) or {}
         if UPPER_BOUND in bounds:
-            interval_s = min(interval_s, max(BOUND_SHARE * (bounds[UPPER_BOUND] - age_s), MIN_INTERVAL_S))
+            interval_s = min(interval_s, max(BOUND_SHARE * (bounds[UPPER_BOUND] - age_s), MIN_UNTIL_BOUND_S))
         self.watch(job, now + interval_s)
+
+
+def _early(job: Job) -> float:
+    """Return when a job may be estimated together with others that are due, Unix seconds."""
+    return job.due - max(EARLY_S, EARLY_SHARE * (job.due - job.ready))
 
 
 def worth_publishing(job: Job, method: str, estimate: Estimate | None, now: float) -> LaterEstimate | None:

@@ -91,7 +91,7 @@ def test_re_estimate_is_due_after_a_share_of_the_remaining_wait() -> None:
     for wait_s, bound_s, interval_s in (
         (1100.0, 90_000.0, 250.0),  # soon: the minimum share of its age
         (2000.0, 90_000.0, 400.0),  # the share of the remaining 1000 s
-        (90_000.0, 99_000.0, 500.0),  # late: the maximum share of its age
+        (90_000.0, 99_000.0, 600.0),  # late: the maximum
         (2000.0, 1200.0, 160.0),  # before its bound passes
     ):
         engine.parts.reestimates.plan(job, Estimate(wait_s, "", {"0.9": bound_s}), 2000.0)
