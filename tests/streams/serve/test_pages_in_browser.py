@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from models.records import AnyAnswer, JobAnswer, JobsAnswer, OrderFit, SiteAnswe
 from streams.serve.sessions import LINK_S, signed
 from streams.settings.sections import ServeToken
 from tests.support.browser import Browser, browsing
+from tests.support.compiled import fake_compilation
 from tests.support.fake_client import USER, FakeClient, engine, engines
 from tests.support.web import AlteringClient, serving
 
@@ -193,6 +195,21 @@ def test_status_without_a_site_counts_no_workers(browser: Browser, url: str) -> 
     assert "Recent median would be" in browser.texts("#status-now thead th")
     browser.click("#status-now a[href='alerts']")
     browser.until(lambda: browser.all(".prose"))
+
+
+def test_pages_show_progress_of_compiling_worker(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    progress = "compiling 137 of 210 kernels, about 2 min left; first start only"
+    with fake_compilation(tmp_path, progress), serving(FakeClient()) as empty:
+        browser.open(f"{empty}status")
+        browser.until(lambda: browser.text("#status-summary"))
+        assert browser.text("#status-summary").endswith(f"unread. The worker is not ready: {progress}.")
+        browser.open(empty)
+        browser.until(lambda: browser.text("#sites-status"))
+        assert browser.text("#sites-status").startswith("No site has reported yet.")
+        assert browser.text("#sites-status").endswith(f"The worker is not ready: {progress}.")
 
 
 def test_http_page_shows_curl_example(browser: Browser, url: str) -> None:
