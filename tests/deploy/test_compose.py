@@ -247,7 +247,9 @@ def test_makefile_modules_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     modules = set(re.findall(r"python -m (\w+(?:\.\w+)+)", makefile))
     assert modules == {
+        "deploy.local.stack.class_cache",
         "deploy.sbom",
+        "streams.process.early_start",
         "tests.benchmarks.slurm",
         "tests.drawn",
         "tests.prior.train",
