@@ -173,9 +173,9 @@ def test_experts_of_short_waits_follow_the_best_baseline() -> None:
     assert experts.combine(np.array([4]), published_s).item() < 60.0
 
 
-def in_force_at_landmarks(published: Sequence[Prediction], wait_s: float) -> dict[int, Sequence[float]]:
+def in_force_at_landmarks(published: Sequence[Prediction], wait_s: float) -> dict[int, list[float]]:
     """Return the bounds in force at each landmark age that a job reached, by the class that ends there."""
-    submitted, found = published[0].made_at, {}
+    submitted, found = published[0].made_at, dict[int, list[float]]()
     for number, age_s in enumerate(LANDMARKS_S):
         made = [one for one in published if one.made_at - submitted <= age_s]
         if age_s < wait_s and (bounds := made[-1].bounds) is not None:

@@ -239,12 +239,19 @@ class RemainingWait(Method):
             wait_s: its wait, seconds.
             weight: what it counts.
         """
-        passed = bisect_left(LANDMARKS_S, wait_s)
-        ends = np.minimum([*noted["age_class"].tolist(), passed], passed)  # the start event may be late
-        in_force_s = np.repeat([*noted["bounds_s"].tolist(), last_s], np.diff(ends, prepend=0), axis=0)
-        bounded = ~np.isnan(in_force_s).any(axis=1)
-        if bounded.any():
-            self._calibration.learn(np.flatnonzero(bounded), wait_s <= in_force_s[bounded], weight)
+        passed, begin = bisect_left(LANDMARKS_S, wait_s), 0
+        if not passed:
+            return
+        numbers, in_force_s = list[int](), list[Sequence[float]]()
+        classes, bounds_s = noted["age_class"].tolist(), noted["bounds_s"].tolist()
+        for number, bounds in zip([*classes, passed], [*bounds_s, last_s], strict=True):
+            end = min(number, passed)  # the start event may be late
+            if not isnan(bounds[0]):
+                numbers += range(begin, end)
+                in_force_s += [bounds] * (end - begin)
+            begin = end
+        if numbers:
+            self._calibration.learn(np.array(numbers), wait_s <= np.array(in_force_s), weight)
 
     def forget(self, key: JobKey) -> None:
         """Drop a job whose wait will stay unknown."""
