@@ -54,7 +54,7 @@ CANCELLED_WEIGHT: Final = 0.5
 
 TRAININGS: Final = Schedule(first=60, every=2500, most=100)
 
-BOOSTING: Final = Boosting(trees=60, leaves=8, leaf_rows=40, rate=0.1, features=0.2, rows=0.7, bins=63)
+BOOSTING: Final = Boosting(trees=60, leaves=15, leaf_rows=40, rate=0.1, features=0.3, rows=0.7, bins=63)
 
 MAX_QUEUED: Final = 2**32 - 1
 
