@@ -125,7 +125,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     (prediction,) = consider(engine, [job])
     prediction = _implausible(prediction, job, engine, now)
     reason = never_runs_reason(engine, job)
-    unverified = list(unverified_requests(job, engine.context))
+    unverified = list(unverified_requests(job, engine))
     doubts = (low_confidence(engine.context, prediction.bounds), *unverified)
     return WaitAnswer(
         id=question.id,

@@ -1,6 +1,8 @@
 """Partitions of a site: their current state, and whether a considered job can run in them."""
 
 from collections import Counter
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from models.site.topology import ResourceRequest, Topology, cannot_run
 from models.waits.order.placement import place_running_jobs
 from models.waits.order.room_kernels import in_use
 
+MAX_NAMED = 8
+"""Maximum number of names of queues or partitions in an answer about an unknown one."""
+
 
 def considered(question: WaitQuestion, now: float) -> Job:
     """Return the job of a question as if it were submitted now."""
@@ -27,28 +32,66 @@ def considered(question: WaitQuestion, now: float) -> Job:
 
 
 def never_runs_reason(engine: Engine, job: Job) -> str | None:
-    """Explain why a job can never run at the site; None if it can, or if the site has no topology."""
-    topology = Topology.of(engine.context.capacity)
-    if topology is None:
-        return None
+    """Explain why a job can never run at the site; None if it can, as far as known."""
     named = job.extras.partitions or ()
-    if named and topology.partitions.keys().isdisjoint(named):
-        return f"there is no partition {' or '.join(named)}"
-    return cannot_run(topology, job)
+    if named and all(_is_missing(engine, name) for name in named):
+        return f"there is no partition {' or '.join(named)}: {_listed('partition', registered(engine), named)}"
+    topology = Topology.of(engine.context.capacity)
+    return None if topology is None else cannot_run(topology, job)
 
 
 def left_out(engine: Engine, job: Job) -> dict[str, str]:
     """Return the requested partitions where a job can never run, with the reasons."""
     topology = Topology.of(engine.context.capacity)
-    found: dict[str, str] = {}
-    if topology is None:
-        return found
+    found: dict[str, str | None] = {}
     for name in job.extras.partitions or ():
         alone = Job("", 0, job.submit, **{**job.request, "extras": job.extras.replaced(partitions=[name])})
-        reason = cannot_run(topology, alone) if name in topology.partitions else "there is no such partition"
-        if reason is not None:
-            found[name] = reason
-    return found
+        if _is_missing(engine, name):
+            found[name] = f"there is no such partition{_suggestion(registered(engine), [name])}"
+        elif topology is not None:
+            found[name] = cannot_run(topology, alone)
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def unknown_queue(engine: Engine, job: Job) -> str | None:
+    """Explain that no partition or queue of the site has the requested name, as far as known; None if one has."""
+    names, partitions = queue_names(engine), job.extras.partitions or ()
+    queues = () if job.queue is None or job.queue in partitions else (job.queue,)
+    for kind, named in (("partition", partitions), ("queue", queues)):
+        if named and set(named).isdisjoint(names):
+            return f"unknown {kind} {' or '.join(map(repr, named))}: {_listed(kind, names, named)}"
+    return None
+
+
+def registered(engine: Engine) -> list[str]:
+    """Return the names of the partitions that the last capacity event contains."""
+    capacity = engine.context.capacity
+    return [] if capacity is None else [one.name for one in capacity.partitions]
+
+
+def queue_names(engine: Engine) -> list[str]:
+    """Return the names of the registered partitions, then of other queues to which jobs were submitted."""
+    return list(dict.fromkeys([*registered(engine), *sorted(engine.queues.seen)]))
+
+
+def _is_missing(engine: Engine, name: str) -> bool:
+    """Return whether the site registers partitions, but not this one, and no job was submitted to it."""
+    return bool(registered(engine)) and name not in queue_names(engine)
+
+
+def _listed(kind: str, names: Sequence[str], named: Sequence[str]) -> str:
+    """List the names at the site, and suggest the nearest one to those that a question names."""
+    if not names:
+        return "no job has named any"
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"its {kind}s are {', '.join(names[:MAX_NAMED])}{more}{_suggestion(names, named)}"
+
+
+def _suggestion(names: Sequence[str], named: Sequence[str]) -> str:
+    """Suggest the nearest name to those that a question names, ignoring case; empty if none is near."""
+    by_lower = {name.lower(): name for name in names}
+    near = [by_lower[one] for name in named for one in get_close_matches(name.lower(), by_lower, n=1)]
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def partition_states(context: SiteContext, now: float) -> list[PartitionState]:

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from models.chances import cautious_s
+from models.engine.asking.partitions import queue_names, unknown_queue
 from models.engine.declared import no_earlier, obstacle
 from models.engine.engine import Engine
 from models.engine.methods import plan_run
@@ -24,9 +25,6 @@ KNOWN_JOBS = 10
 
 _Considered = tuple[Job, SiteContext, dict[str, Estimate]]
 
-MAX_NAMED_QUEUES = 8
-"""Maximum number of queue names in an answer about an unknown queue."""
-
 
 def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[WhatIfPrediction]:
     """Yield the predictions for considered jobs, each as if only this job arrived at its `submit` time.
@@ -38,7 +36,7 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[WhatIfPrediction]:
     for job, where, estimates in _considered(engine, jobs):
         job.estimates = estimates
         withhold(job, too_large(job, where) or obstacle(job, context, settings.max_down_fraction))
-        doubts = "; ".join(filter(None, (engine.degraded, unknown_queue(job, engine), *guesses(context))))
+        doubts = "; ".join(filter(None, (engine.degraded, unknown_queue(engine, job), *guesses(context))))
         prediction = engine.outgoing.prediction(job, what_if.name, doubts or None)
         compared_s: float | UnsetType = UNSET
         if prediction.predicted_wait_s is not None:
@@ -118,15 +116,6 @@ def too_large(job: Job, context: SiteContext) -> str | None:
     return f"larger than the site: {job.cpus} of {context.cpus} CPUs"
 
 
-def unknown_queue(job: Job, engine: Engine) -> str | None:
-    """Explain that no job of the site was submitted to the queue of this job; None if one was."""
-    known, areas = engine.queues.seen, engine.context.areas
-    if job.queue is None or job.queue in known or (areas is not None and job.queue in areas.topology.partitions):
-        return None
-    named = f"its queues are {', '.join(sorted(known)[:MAX_NAMED_QUEUES])}" if known else "no job has named any"
-    return f"unknown queue {job.queue!r}: {named}"
-
-
 SETTLED_JOBS = 100
 """Started jobs needed for confidence in the estimates of a site with an unknown capacity."""
 
@@ -139,11 +128,17 @@ def low_confidence(context: SiteContext, bounds: Mapping[str, float] | None) -> 
     return "; ".join([*guesses(context), *([] if bounds else ["it has no bounds"])]) or None
 
 
-def unverified_requests(job: Job, context: SiteContext) -> Iterator[str]:
-    """Yield the requested resources that the site does not report; these do not affect the estimate."""
-    if job.gpus and context.areas is None:
+def unverified_requests(job: Job, engine: Engine) -> Iterator[str]:
+    """Yield the requested resources that the site does not report; these do not affect the estimate.
+
+    The name of a queue is verified only at a site where queue names are known.
+    """
+    unknown_name, areas = unknown_queue(engine, job), engine.context.areas
+    if unknown_name and queue_names(engine):
+        yield unknown_name
+    if job.gpus and areas is None:
         yield "the site does not report whether it has such GPUs"
-    known = context.areas.topology.features if context.areas is not None else frozenset[str]()
+    known = areas.topology.features if areas is not None else frozenset[str]()
     unknown = {name for one in job.extras.node_features or () for name in one} - known
     if unknown:
         yield f"the site does not report which nodes have {' and '.join(sorted(unknown))}"

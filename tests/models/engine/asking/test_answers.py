@@ -357,7 +357,7 @@ def test_covering_returns_smallest_shape_that_fits_the_job() -> None:
 @pytest.mark.parametrize(
     ("known", "requested", "doubt"),
     [
-        (("batch", "short"), "shrot", "unknown queue 'shrot': its queues are batch, short"),
+        (("batch", "short"), "shrot", "unknown queue 'shrot': its queues are batch, short; did you mean 'short'?"),
         (("batch",), "batch", None),
         (("batch",), None, None),
         ((), "batch", "unknown queue 'batch': no job has named any"),
@@ -374,6 +374,7 @@ def test_unknown_queue_in_question_is_reported_as_degraded(
     assert isinstance(reply, WaitAnswer)
     degraded = reply.degraded or ""
     assert doubt in degraded if doubt else "unknown queue" not in degraded
+    assert reply.unverified == (doubt if doubt and known else msgspec.UNSET)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from models.engine.asking.engine_answers import answer
 from models.engine.asking.partitions import considered, left_out, never_runs_reason, partition_states
@@ -140,12 +141,51 @@ def test_node_features_not_reported_give_low_confidence() -> None:
     )
 
 
-def test_missing_partition_cannot_run() -> None:
-    engine = Engine("a", EngineSettings(method="median", shadows=()))
-    engine.apply(Capacity(site="a", time=0.0, cpus=128, pools=POOLS, partitions=PARTITIONS))
-    question = WaitQuestion(id="1", site="a", gpus=4, gpu_types={"a100": 4}, partitions=["cards"], queue="cards")
+def wait_answer(engine: Engine, *partitions: str) -> WaitAnswer:
+    question = WaitQuestion(id="1", site="a", partitions=list(partitions), queue=partitions[0])
     found = answer(question, engine, 10.0)
-    assert isinstance(found, WaitAnswer) and found.cannot_run == "there is no partition cards"
+    assert isinstance(found, WaitAnswer)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("partitions", "reason"),
+    [
+        (["bacth"], "there is no partition bacth: its partitions are batch, any, gpu; did you mean 'batch'?"),
+        (["GPU"], "there is no partition GPU: its partitions are batch, any, gpu; did you mean 'gpu'?"),
+        (["x", "y"], "there is no partition x or y: its partitions are batch, any, gpu"),
+    ],
+)
+def test_missing_partition_cannot_run(partitions: list[str], reason: str) -> None:
+    assert wait_answer(site(), *partitions).cannot_run == reason
+
+
+def test_missing_partition_is_refused_without_pools() -> None:
+    engine = Engine("a", EngineSettings(method="median", shadows=()))
+    engine.apply(Capacity(site="a", time=0.0, cpus=128, partitions=[Partition(name="batch", pools=[])]))
+    assert str(wait_answer(engine, "gpu").cannot_run).startswith("there is no partition gpu")
+    assert wait_answer(engine, "batch", "gpu").left_out == {"gpu": "there is no such partition"}
+
+
+def test_partition_seen_in_jobs_is_not_missing() -> None:
+    engine = site()
+    run(engine, "1", "routed")
+    found = wait_answer(engine, "routed")
+    assert (found.cannot_run, found.unverified) == (msgspec.UNSET, msgspec.UNSET)
+
+
+@pytest.mark.parametrize("pools", [[], POOLS[:1]], ids=["without pools", "with pools"])
+def test_partition_not_seen_in_jobs_is_unverified(pools: list[Pool]) -> None:
+    engine = Engine("a", EngineSettings(method="median", shadows=()))
+    engine.apply(Capacity(site="a", time=0.0, cpus=64, pools=pools))
+    none_seen = wait_answer(engine, "bacth")
+    assert (none_seen.cannot_run, none_seen.unverified) == (msgspec.UNSET, msgspec.UNSET)
+    assert "unknown partition 'bacth': no job has named any" in str(none_seen.degraded)
+    run(engine, "1", "batch")
+    found = wait_answer(engine, "bacth")
+    unknown = "unknown partition 'bacth': its partitions are batch; did you mean 'batch'?"
+    assert (found.cannot_run, found.unverified) == (msgspec.UNSET, unknown)
+    assert wait_answer(engine, "bacth", "batch").unverified is msgspec.UNSET
 
 
 def test_gpus_not_stated_are_unverified() -> None:
