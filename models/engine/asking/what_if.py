@@ -19,7 +19,7 @@ from models.records import WhatIfPrediction
 from models.site.history import features_of
 from models.site.job import Estimate, Job
 
-KNOWN_JOBS = 10
+KNOWN_JOBS = 20
 """Started jobs below which answers about a site state that little data is available."""
 
 

@@ -93,6 +93,8 @@ def test_too_large_and_guesses_depend_on_evidence_of_site_size() -> None:
 def test_low_confidence_ends_after_enough_started_jobs() -> None:
     declared, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4), {"0.9": 60.0}
     assert low_confidence(declared, bounds) == "none of its jobs started so far"
+    declared.history.count = 19
+    assert low_confidence(declared, bounds) == "only 19 of its jobs started so far"
     declared.history.count = seen.history.count = KNOWN_JOBS
     assert (low_confidence(declared, bounds), low_confidence(declared, None)) == (None, "it has no bounds")
     assert low_confidence(seen, bounds) == "size guessed from the jobs that ran"
