@@ -5,9 +5,10 @@ A pair is a job that started and a similar one that could have started instead (
 
 import math
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
+from msgspec import Meta
 
 from models.records import OrderFit
 
@@ -23,14 +24,18 @@ KIND_EDGES_S = (0.0, 3600.0, 12 * 3600.0, math.inf)
 KIND_NAMES = ("up to 1 h", "1 to 12 h", "over 12 h")
 
 
+PairCount = Annotated[float, Meta(ge=0.0, le=1e6)]
+"""Range of a number of pairs in a stored state; it excludes NaN, which has no share."""
+
+
 class PairsSeen(msgspec.Struct, array_like=True):
     """Numbers of recent pairs of jobs, and of those that started in the order."""
 
     most: ClassVar[float] = 1000.0
     """Number of recent pairs that count; the weight of an older one is below 1/e."""
 
-    pairs: float = 0.0
-    agreeing: float = 0.0
+    pairs: PairCount = 0.0
+    agreeing: PairCount = 0.0
 
     def see(self, behind: int, before: int) -> None:
         """Count a start: `behind` jobs that could have started are behind it in the order, `before` are before it."""

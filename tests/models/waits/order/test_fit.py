@@ -1,5 +1,6 @@
 """The fit of the learned order: the share of pairs of jobs that started in it."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -12,6 +13,7 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, End, OrderFit, SiteAnswer, SiteQuestion, Start, Submit
 from models.site.job import Job
 from models.waits.blend.quantiles import Quantiles
+from models.waits.order import LearntOrder
 from models.waits.order.fit import KIND_NAMES, MIN_FIT_PAIRS, FitSeen, PairsSeen, PrioritiesSeen, fit_of
 
 HOUR_S = 3600.0
@@ -125,3 +127,13 @@ def test_fit_survives_a_restart() -> None:
     engine, other = run_site(lottery), Engine("alder", SETTINGS)
     other.methods.load(engine.methods.save(), with_rows=True)
     assert other.methods.counting.order_fit == engine.methods.counting.order_fit is not None
+
+
+@pytest.mark.parametrize("pairs", [math.nan, math.inf, -1.0, 1e300])
+def test_state_with_invalid_number_of_pairs_is_rejected(pairs: float) -> None:
+    engine = Engine("alder", SETTINGS)
+    order = engine.methods.counting
+    assert isinstance(order, LearntOrder)
+    order._fit.site.pairs = pairs
+    with pytest.raises(ValueError, match="not what the order saved"):
+        Engine("alder", SETTINGS).methods.load(engine.methods.save(), with_rows=True)
