@@ -23,12 +23,16 @@ def compile_progress() -> str | None:
     return None
 
 
+def discard_progress() -> None:
+    """Remove the report that a killed process left. The caller holds the lock."""
+    with suppress(OSError):  # also where the folder cannot be created
+        (folder() / FILE).unlink()
+
+
 @contextmanager
 def published(report: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
     """Yield a function that also publishes each report, until the end of the block. The caller holds the lock."""
     file = folder() / FILE
-    with suppress(OSError):  # also where the folder cannot be created
-        file.unlink()
 
     def publish(line: str) -> None:
         with suppress(OSError):
@@ -40,8 +44,7 @@ def published(report: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
     try:
         yield publish
     finally:
-        with suppress(OSError):
-            file.unlink()
+        discard_progress()
 
 
 def _is_locked(place: Path) -> bool:

@@ -14,6 +14,7 @@ from numba.core import event
 from numba.core.registry import CPUDispatcher
 
 from models import kernels, method_registry
+from streams.process.compile_progress import discard_progress
 
 MIN_WARNED_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
@@ -44,6 +45,7 @@ def compiling_alone() -> Iterator[None]:
     try:
         with suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)
+        discard_progress()
         yield
     finally:
         os.close(folder)
