@@ -13,13 +13,13 @@ from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, End, JobAnswer, JobQuestion, JobsAnswer, JobsQuestion, Outcome, Prediction
-from models.site.job import Phase
+from models.site.job import Estimate, Job, LaterEstimate, Phase
 from models.waits.blend import Blend
 from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S
 from models.waits.blend.remaining.calibration import Calibration
 from models.waits.blend.remaining.experts import EXPERTS, FORESTS, AgeExperts
-from models.waits.blend.remaining.remaining_wait import landmarks
+from models.waits.blend.remaining.remaining_wait import _HEAD, landmarks
 from tests.support.engines import encoded, engine_after
 from tests.support.events import as_history, capacity, end, start, submit
 from tests.support.sizes import is_thorough
@@ -201,6 +201,19 @@ def test_all_bounds_in_force_at_landmarks_are_learned(monkeypatch: pytest.Monkey
                 assert learned == ([([*found], covered)] if found else [])
                 most = max(most, len(published[record.job]))
     assert most > MOST_LATER + 1
+
+
+def test_later_bounds_of_a_group_do_not_count_for_younger_ages() -> None:
+    remaining = blend_of(Engine("s", BLEND))._remaining
+    before = remaining._calibration.state.by_age.copy()
+    bounds = dict(zip(BOUNDS, (7500.0, 8000.0, 9000.0, 12_000.0), strict=True))
+    of_group = LaterEstimate.after(None, 7000.0, Estimate(8000.0, "starts with job 2 of its group", bounds))
+    for later in (None, of_group):
+        job = Job("1", 0, 0.0)
+        job.later = later
+        remaining._landmarks.put(job.key, _HEAD.pack(job.ready, 0))
+        remaining.job_dequeued(job, Estimate(3600.0, "too few jobs have started for bounds"), 7400.0, cancelled=False)
+        assert (remaining._calibration.state.by_age == before).all()
 
 
 @pytest.mark.parametrize("number", [0, 3, AGES - 1])

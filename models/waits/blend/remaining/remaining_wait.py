@@ -217,7 +217,9 @@ class RemainingWait(Method):
         if value is None or _HEAD.unpack_from(value)[0] != job.ready:
             return
         weight, at, noted = CANCELLED_WEIGHT if cancelled else 1.0, job.ready + wait_s, landmarks(value)
-        self._judge_bounds(noted, _bounds_of(first if job.later is None else job.later.estimate), wait_s, weight)
+        if len(noted) or job.later is None:  # otherwise its later bounds are those of its group, since an unknown age
+            last = first if job.later is None else job.later.estimate
+            self._judge_bounds(noted, _bounds_of(last), wait_s, weight)
         if len(noted):
             remaining_s = np.maximum(at - noted["at"], 0.0)
             self._experts.learn(
