@@ -16,7 +16,7 @@ MAX_DUMP_S = 300.0  # maximum time for the end of the training run, in which Jav
 
 
 def create() -> None:
-    """Create the cache unless it exists: start Kafka in a temporary directory, and stop it.
+    """Create the cache unless it exists or cannot be written: start Kafka in a temporary directory, and stop it.
 
     Raises:
         StackUnavailable: Java or a jar is not available.
@@ -25,7 +25,7 @@ def create() -> None:
     place = class_cache(kafka_jars())
     if place.exists():
         return
-    with tempfile.TemporaryDirectory(dir=place.parent) as directory:
+    with suppress(OSError), tempfile.TemporaryDirectory(dir=place.parent) as directory:  # it may be read-only
         written = Path(directory) / "new"
         kafka = Kafka(Path(directory) / "kafka", class_cache_output=written)
         try:

@@ -1,5 +1,7 @@
 """Java's cache of classes speeds up the start of Kafka, which works without it too."""
 
+import errno
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,16 @@ def test_existing_class_cache_is_not_created_again(place: Path, monkeypatch: pyt
     monkeypatch.setattr(class_cache, "Kafka", None)
     place.touch()
     class_cache.create()
+
+
+def test_class_cache_is_left_out_in_a_read_only_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(errno.EROFS, "read-only file system")
+
+    monkeypatch.setattr(class_cache, "kafka_jars", lambda: ())
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    class_cache.create()
+    assert not place.exists()
 
 
 def test_class_cache_depends_on_java_and_the_jars(monkeypatch: pytest.MonkeyPatch) -> None:
