@@ -82,7 +82,7 @@ class Command:
     def children(self) -> list[psutil.Process]:
         """Everything that it has started and that runs."""
         found: list[psutil.Process] = self.process.children(recursive=True)
-        return found
+        return [child for child in found if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
     def child(self, *words: str) -> psutil.Process:
         """The one of them with these words in its command line."""
