@@ -22,9 +22,9 @@ MIN_INTERVAL_S, MIN_INTERVAL_SHARE = 240.0, 0.25
 MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 600.0, 0.5
 """The least and the greatest time until the next estimate: seconds, or a share of the age, whichever is longer."""
 
-EARLY_S, EARLY_SHARE = 150.0, 0.15
-"""When any job is due, those due within this time are estimated too: seconds, or a share of their age then, whichever
-is longer. An estimate of one job costs six times as much as one more job in it."""
+EARLY_SHARE = 0.3
+"""When any job is due, those after this share of their interval are estimated too. An estimate of one job costs six
+times as much as one more job in it."""
 
 BOUND_SHARE, MIN_UNTIL_BOUND_S = 0.8, 120.0
 """The next estimate is due after at most this share of the time until the upper bound, or after these seconds."""
@@ -83,23 +83,31 @@ class Reestimates:
 
     def _is_early(self, entry: tuple[float, JobKey]) -> bool:
         job = self._state.jobs.get(entry[1])
-        return job is not None and job.phase is Phase.QUEUED and job.due > 0.0 and _early(job) == entry[0]
+        return job is not None and job.phase is Phase.QUEUED and job.due > job.early == entry[0]
 
-    def watch(self, job: Job, at: float | None = None) -> None:
-        """Schedule the next estimate of a job (Unix seconds), by default after its first minutes in the queue."""
+    def watch(self, job: Job, at: float | None = None, early: float | None = None) -> None:
+        """Schedule the next estimate of a job, by default after its first minutes in the queue.
+
+        Args:
+            job: a pending job.
+            at: when it is due, Unix seconds.
+            early: from when on it may be estimated together with a job that is due, Unix seconds; by default never.
+        """
         if not self._active:
             return
         job.due = job.ready + FIRST_S if at is None else max(at, job.ready)
+        job.early = job.due if early is None else early
         self._touch(job)
         self._timers.add((job.due, job.key))
-        self._early.add((_early(job), job.key))
+        if job.early < job.due:
+            self._early.add((job.early, job.key))
 
     def restore(self, budget: EstimateBudget) -> None:
         """Continue with the live jobs that were restored. O(live jobs)."""
         self.budget = budget
         queued = [job for job in self._state.in_phase(Phase.QUEUED) if job.due] if self._active else []
         self._timers.restore((job.due, job.key) for job in queued)
-        self._early.restore((_early(job), job.key) for job in queued)
+        self._early.restore((job.early, job.key) for job in queued if job.early < job.due)
 
     def news(self, now: float) -> None:
         """Estimate the first pending jobs again after a change that affects all of them."""
@@ -143,12 +151,7 @@ class Reestimates:
         bounds = (estimate.bounds if estimate else None) or {}
         if UPPER_BOUND in bounds:
             interval_s = min(interval_s, max(BOUND_SHARE * (bounds[UPPER_BOUND] - age_s), MIN_UNTIL_BOUND_S))
-        self.watch(job, now + interval_s)
-
-
-def _early(job: Job) -> float:
-    """Return when a job may be estimated together with others that are due, Unix seconds."""
-    return job.due - max(EARLY_S, EARLY_SHARE * (job.due - job.ready))
+        self.watch(job, now + interval_s, now + EARLY_SHARE * interval_s)
 
 
 def worth_publishing(job: Job, method: str, estimate: Estimate | None, now: float) -> LaterEstimate | None:

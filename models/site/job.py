@@ -238,6 +238,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         extras: rare fields of the request.
         progress: rare state.
         due: when to estimate it again (Unix seconds; 0 for never).
+        early: from when on it may be estimated together with another job that is due.
         landmarks: its estimates in force at fixed ages.
     """
 
@@ -278,6 +279,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     progress: Progress = PROGRESS
     requested_cpus: Size | None = None
     due: float = 0.0
+    early: float = 0.0
     landmarks: tuple[Landmark, ...] = ()
 
     @classmethod

@@ -145,6 +145,34 @@ def test_held_and_running_jobs_are_not_estimated() -> None:
     assert {record.job for record in again(tick(engine, 4400.0))} == {"1", "3"}
 
 
+def taken(engine: Engine, now: float) -> set[str]:
+    """Return the jobs that would be estimated now."""
+    return {job.id for job in engine.parts.reestimates.take(now)}
+
+
+def test_nearly_due_job_is_estimated_with_a_due_one() -> None:
+    engine = engine_with(submit("1", 1000.0), submit("2", 1000.0))
+    jobs, reestimates = engine.context.state.jobs, engine.parts.reestimates
+    for job, wait_s in ("1", 1100.0), ("2", 2000.0):  # due after 250 s and 400 s
+        reestimates.plan(jobs[job, 0], Estimate(wait_s, "", {"0.9": 90_000.0}), 2000.0)
+    assert taken(engine, 2245.0) == set()
+    assert taken(engine, 2250.0) == {"1", "2"}
+
+
+def test_job_after_quarter_of_interval_is_not_estimated_early() -> None:
+    engine = engine_with(submit("1", 1000.0), submit("2", 1000.0))
+    jobs, reestimates = engine.context.state.jobs, engine.parts.reestimates
+    for job, bound_s in ("1", 90_000.0), ("2", 1200.0):  # due after 400 s, and after 160 s as the bound passes soon
+        reestimates.plan(jobs[job, 0], Estimate(2000.0, "", {"0.9": bound_s}), 2000.0)
+    reestimates.watch(jobs["1", 0], 2040.0)
+    assert taken(engine, 2040.0) == {"1"}
+
+
+def test_new_job_is_not_estimated_early() -> None:
+    engine = engine_with(submit("1", 1000.0), submit("2", 1100.0))
+    assert taken(engine, 1120.0) == {"1"}
+
+
 def test_changed_capacity_re_estimates_all_queued_jobs() -> None:
     engine = engine_with(*(submit(str(number), 1000.0) for number in range(5)))
     tick(engine, 1120.0)
