@@ -313,6 +313,12 @@ class OrderFit(msgspec.Struct, kw_only=True, frozen=True):
     pairs: int
     kinds: dict[str, float] = {}
 
+    @property
+    def text(self) -> str:
+        """Statement of the fit, to append to another one."""
+        order = "the learned order explains" if self.order == "learned" else "the scheduler's priorities explain"
+        return f"{order} {100 * self.share:.0f} % of recent starts"
+
 
 class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     """A site: its size, live jobs by phase, open queues, accuracy by week, and the head of its queue.

@@ -14,10 +14,11 @@ from models import records
 from models.engine.settings import SiteSettings
 from models.preference import preferring
 from models.ranking import JobRequest, Ranking, Reply, exclusion, rank
+from models.spelling import nearest_name
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache, WithdrawnEstimate, change_of
 from streams.client.job_requests import JobFields, RankFields, RankRequest, described, several
-from streams.client.pending_questions import AnswerTimeout, Kind, UnknownSite, likeliest, new_id, of_kind, unknown_site
+from streams.client.pending_questions import AnswerTimeout, Kind, UnknownSite, new_id, of_kind, unknown_site
 from streams.errors import InvalidInput, Unreachable, needing
 from streams.settings import Settings
 from streams.text.quantities import seconds_of
@@ -298,7 +299,7 @@ def _reply(
     if isinstance(answer, records.WaitAnswer):
         return answer
     if isinstance(answer, records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:
-        near = likeliest(site, cache.sites)
+        near = nearest_name(site, cache.sites)
         return "unknown site: no event of it has been seen" + (f"; did you mean {near!r}?" if near else "")
     queue = job.queue or next(iter(job.partitions), None)
     estimate = cache.covering(site, job.cpus, job.walltime_at(known.speed), queue, job.counted_gpus)

@@ -4,12 +4,12 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
 
 from models.records import BUSY, QUOTA, UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer
+from models.spelling import nearest_name
 from streams.errors import Unreachable, UserError
 
 Kind = TypeVar("Kind", bound=AnyAnswer)
@@ -80,17 +80,10 @@ def unknown_site(site: str, known: Iterable[str]) -> UnknownSite:
     sites = sorted(known)
     if not sites:
         return UnknownSite(f"there is no site {site!r}; no event of any site has come yet")
-    near = likeliest(site, sites)
+    near = nearest_name(site, sites)
     meant = f"did you mean {near!r}? There are: " if near else "there are: "
     more = ", …" if len(sites) > MAX_NAMED else ""
     return UnknownSite(f"there is no site {site!r}; {meant}{', '.join(sites[:MAX_NAMED])}{more}")
-
-
-def likeliest(site: str, known: Iterable[str]) -> str | None:
-    """Return the site that a mistyped name may mean; None if no name is similar."""
-    by_lower = {name.lower(): name for name in known}
-    near = get_close_matches(site.lower(), by_lower, n=1)
-    return by_lower[near[0]] if near else None
 
 
 def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:

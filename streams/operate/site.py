@@ -55,11 +55,9 @@ def query_site(settings: Settings, site: str) -> SiteAnswer:
 
 
 def order_text(fit: OrderFit) -> str:
-    """Describe the fit of a site's queue order."""
-    order = "the learned order" if fit.order == "learned" else "the scheduler's priorities"
+    """Describe the fit of a site's queue order, also by kind of job."""
     kinds = [f"{100 * share:.0f} % {kind}" for kind, share in fit.kinds.items()]
-    text = f"{order} explains" if fit.order == "learned" else f"{order} explain"
-    return f"{text} {100 * fit.share:.0f} % of recent starts" + (f" ({', '.join(kinds)})" if kinds else "")
+    return fit.text + (f" ({', '.join(kinds)})" if kinds else "")
 
 
 def lines(found: SiteAnswer) -> Iterator[str]:

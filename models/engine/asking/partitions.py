@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from models.site.areas import Areas
 from models.site.job import EXTRAS, NO_LIMIT_S, REQUEST, Extras, Job, Phase
 from models.site.table import QUEUED, RUNNING
 from models.site.topology import ResourceRequest, Topology, cannot_run
+from models.spelling import nearest_name
 from models.waits.order.placement import place_running_jobs
 from models.waits.order.room_kernels import in_use
 
@@ -55,11 +55,11 @@ def left_out(engine: Engine, job: Job) -> dict[str, str]:
 
 def unknown_queue(engine: Engine, job: Job) -> str | None:
     """Explain that no partition or queue of the site has the requested name, as far as known; None if one has."""
-    names, partitions = queue_names(engine), job.extras.partitions or ()
+    partitions = job.extras.partitions or ()
     queues = () if job.queue is None or job.queue in partitions else (job.queue,)
     for kind, named in (("partition", partitions), ("queue", queues)):
-        if named and set(named).isdisjoint(names):
-            return f"unknown {kind} {' or '.join(map(repr, named))}: {_listed(kind, names, named)}"
+        if named and not any(_is_known(engine, name) for name in named):
+            return f"unknown {kind} {' or '.join(map(repr, named))}: {_listed(kind, queue_names(engine), named)}"
     return None
 
 
@@ -76,7 +76,12 @@ def queue_names(engine: Engine) -> list[str]:
 
 def _is_missing(engine: Engine, name: str) -> bool:
     """Return whether the site registers partitions, but not this one, and no job was submitted to it."""
-    return bool(registered(engine)) and name not in queue_names(engine)
+    return bool(registered(engine)) and not _is_known(engine, name)
+
+
+def _is_known(engine: Engine, name: str) -> bool:
+    """Return whether the site registers this partition, or a job was submitted to it."""
+    return name in engine.queues.seen or name in registered(engine)
 
 
 def _listed(kind: str, names: Sequence[str], named: Sequence[str]) -> str:
@@ -89,9 +94,8 @@ def _listed(kind: str, names: Sequence[str], named: Sequence[str]) -> str:
 
 def _suggestion(names: Sequence[str], named: Sequence[str]) -> str:
     """Suggest the nearest name to those that a question names, ignoring case; empty if none is near."""
-    by_lower = {name.lower(): name for name in names}
-    near = [by_lower[one] for name in named for one in get_close_matches(name.lower(), by_lower, n=1)]
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = next(filter(None, (nearest_name(name, names) for name in named)), None)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def partition_states(context: SiteContext, now: float) -> list[PartitionState]:

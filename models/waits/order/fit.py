@@ -106,11 +106,3 @@ def fit_of(priorities: PrioritiesSeen, learned: FitSeen) -> OrderFit | None:
         return OrderFit(order="priorities", share=share, pairs=round(priorities.pairs))
     share, pairs = learned.site.share, round(learned.site.pairs)
     return None if share is None else OrderFit(order="learned", share=share, pairs=pairs, kinds=learned.by_kind)
-
-
-def explained_by(fit: OrderFit | None) -> str:
-    """State the fit as a suffix of a reason; empty without one."""
-    if fit is None:
-        return ""
-    order = "the learned order explains" if fit.order == "learned" else "the scheduler's priorities explain"
-    return f"; {order} {100 * fit.share:.0f} % of recent starts"

@@ -26,7 +26,7 @@ from models.waits.order.compiled_steps import (
     see_start,
 )
 from models.waits.order.contenders import alike, chosen
-from models.waits.order.fit import FitSeen, PrioritiesSeen, explained_by, fit_of
+from models.waits.order.fit import FitSeen, PrioritiesSeen, fit_of
 from models.waits.order.inferred_limits import FADING, LimitsSeen
 from models.waits.order.ordered_queue import OrderedQueue, QueueAhead, before
 from models.waits.order.pair_preference import Preference, SavedPreference
@@ -131,7 +131,8 @@ class LearntOrder(WaitMethod):
     @property
     def fit_text(self) -> str:
         """The fit as a suffix of a reason; empty with too few pairs."""
-        return explained_by(self.order_fit)
+        fit = self.order_fit
+        return "" if fit is None else f"; {fit.text}"
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""
