@@ -25,6 +25,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 _IMPORT = re.compile(rf"^from {re.escape(_PACKAGE)}(\.[\w.]+)? import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+")
 _KERNEL = "\n@njit"
+_mark_used = cache(mark_used)
 _LAYOUT = "callees as intermediate code"  # of the stored kernels: changes with `machine_code`
 
 
@@ -79,11 +80,6 @@ def _place(file: Path) -> Path:
     return folder() / f"{file.stem}-{version(file)}"
 
 
-@cache
-def _mark_used(place: str) -> None:
-    mark_used(Path(place))
-
-
 def is_compiled(file: str) -> bool:
     """Return True if the cache has a kernel of this source file."""
     return any(_place(Path(file)).glob("*.nbi"))
@@ -103,7 +99,7 @@ class KernelLocator(InTreeCacheLocator):  # type: ignore[misc]  # numba is untyp
             return None
         found: KernelLocator | None = super().from_function(py_func, py_file)
         if found is not None:
-            _mark_used(found.get_cache_path())
+            _mark_used(Path(found.get_cache_path()))
         return found
 
 

@@ -78,12 +78,16 @@ class Reestimates:
         self._early = Timers[tuple[float, JobKey]](self._is_early)
 
     def _is_due(self, entry: tuple[float, JobKey]) -> bool:
-        job = self._state.jobs.get(entry[1])
-        return job is not None and job.phase is Phase.QUEUED and job.due == entry[0]
+        job = self._queued(entry[1])
+        return job is not None and job.due == entry[0]
 
     def _is_early(self, entry: tuple[float, JobKey]) -> bool:
-        job = self._state.jobs.get(entry[1])
-        return job is not None and job.phase is Phase.QUEUED and job.due > job.early == entry[0]
+        job = self._queued(entry[1])
+        return job is not None and job.due > job.early == entry[0]
+
+    def _queued(self, key: JobKey) -> Job | None:
+        job = self._state.jobs.get(key)
+        return job if job is not None and job.phase is Phase.QUEUED else None
 
     def watch(self, job: Job, at: float | None = None, early: float | None = None) -> None:
         """Schedule the next estimate of a job, by default after its first minutes in the queue.
@@ -130,8 +134,10 @@ class Reestimates:
 
         The caller schedules the next estimate of each with `plan` or `watch`.
         """
+        if not self.any_due(now):
+            return
         remaining, end = self.budget.until(now), (nextafter(now, inf),)
-        for timers in (self._timers, self._early) if self.any_due(now) else ():
+        for timers in (self._timers, self._early):
             while remaining >= 1.0 and timers.next_before(end) is not None:
                 job = self._state.jobs[timers.pop()[1]]
                 remaining -= 1.0

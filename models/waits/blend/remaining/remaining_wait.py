@@ -236,7 +236,7 @@ class RemainingWait(Method):
         bounds that cover then. Where no later estimate was published, the first prediction is in force.
 
         Args:
-            noted: the landmarks of the job; those of no class between two of them had changed.
+            noted: the landmarks of the job. The bounds of each were in force since the class of the one before it.
             last_s: the bounds in force when it left the queue, (QUANTILES,) seconds; nan: none.
             wait_s: its wait, seconds.
             weight: what it counts.
