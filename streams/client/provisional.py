@@ -1,9 +1,10 @@
 """Provisional answers from published records, while the worker of a site compiles at its first start."""
 
+from statistics import median_high
 from typing import Any
 
 from models.ranking import JobRequest
-from models.records import GridEstimate, Outcome, WaitAnswer
+from models.records import GridEstimate, WaitAnswer
 from streams.client.estimates import EstimateCache
 from streams.client.pending_questions import WorkerCompiling, new_id
 
@@ -33,10 +34,11 @@ def provisional_wait(
     estimate = cache.covering(site, job.cpus, job.walltime_at(speed), queue, job.counted_gpus)
     if estimate is not None and estimate.predicted_wait_s is not None:
         return _of_estimate(estimate, error)
-    published, outcomes = cache.estimates(site), cache.outcomes(site, "median")
-    if published is None or published.latest.site_cpus < job.cpus or not any(map(_is_started, outcomes)):
+    published = cache.estimates(site)
+    waits_s = [one.actual_wait_s for one in cache.outcomes(site, "median") if not one.censored]
+    if published is None or published.latest.site_cpus < job.cpus or not waits_s:
         raise WorkerCompiling(f"{error}; {site} has no history for a provisional answer") from None
-    return _of_outcomes(published.latest, outcomes, error)
+    return _of_waits(published.latest, waits_s, error)
 
 
 def _of_estimate(estimate: GridEstimate, error: WorkerCompiling) -> WaitAnswer:
@@ -44,16 +46,15 @@ def _of_estimate(estimate: GridEstimate, error: WorkerCompiling) -> WaitAnswer:
     return _answer(estimate, error, source="grid", **copied)
 
 
-def _of_outcomes(latest: GridEstimate, outcomes: list[Outcome], error: WorkerCompiling) -> WaitAnswer:
-    """Answer by the upper median wait of the outcomes, as the baseline does."""
-    waits = sorted(one.actual_wait_s for one in outcomes if _is_started(one))
-    median_s = waits[len(waits) // 2]
+def _of_waits(latest: GridEstimate, waits_s: list[float], error: WorkerCompiling) -> WaitAnswer:
+    """Answer by the upper median of these waits, as the baseline does."""
+    median_s = median_high(waits_s)
     return _answer(
         latest,
         error,
         source="median",
         method="median",
-        reason=f"median of the last {len(waits)} jobs to start",
+        reason=f"median of the last {len(waits_s)} jobs to start",
         predicted_wait_s=median_s,
         predicted_run_s=None,
         predicted_start=latest.made_at + median_s,
@@ -70,7 +71,3 @@ def _answer(latest: GridEstimate, error: WorkerCompiling, **fields: Any) -> Wait
         **state,
         **fields,
     )
-
-
-def _is_started(outcome: Outcome) -> bool:
-    return not outcome.censored

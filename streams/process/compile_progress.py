@@ -7,7 +7,6 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from models.kernel_folder import folder
 
@@ -18,7 +17,7 @@ def compile_progress() -> str | None:
     """Return the latest report of the process that compiles kernels on this machine; None if none does."""
     with suppress(OSError):
         report = (folder() / FILE).read_text(encoding="utf-8")
-        if _is_locked(folder()):
+        if is_locked():
             return report or None
     return None
 
@@ -47,8 +46,13 @@ def published(report: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
         discard_progress()
 
 
-def _is_locked(place: Path) -> bool:
-    descriptor = os.open(place, os.O_RDONLY)
+def is_locked() -> bool:
+    """Return whether a process compiles kernels on this machine.
+
+    Raises:
+        OSError: the folder of the kernels cannot be read.
+    """
+    descriptor = os.open(folder(), os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -19,7 +19,7 @@ from streams.offline import compare
 from streams.offline.excerpt import whole
 from streams.offline.searching import process_map
 from streams.process import compiling, first_start
-from streams.process.compile_progress import compile_progress, published
+from streams.process.compile_progress import compile_progress, is_locked, published
 from streams.process.compiling import (
     collecting_seldom,
     compilation_warning,
@@ -28,19 +28,6 @@ from streams.process.compiling import (
     reported_progress,
 )
 from tests.support.traces import made_trace
-
-
-def is_locked() -> bool:
-    """Return whether a process compiles now."""
-    folder = os.open(kernels.folder(), os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(folder)
-    return False
-
 
 DONE: list[tuple[int, bool]] = []
 """Results of `where_and_whether` in this process."""
