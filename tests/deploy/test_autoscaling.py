@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from streams.worker.metrics.process_metrics import Metrics
+from tests.deploy.alert_data import Data, Series
 from tests.deploy.test_kubernetes import PRODUCTION, VERSIONS, Manifest, of, ours, render
 from tests.deploy.test_kubernetes_components import with_component
-from tests.deploy.test_rules import Data, Series, found
+from tests.deploy.test_rules import found
 
 
 class Prometheus(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
