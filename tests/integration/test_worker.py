@@ -18,11 +18,14 @@ from streams.offline.replay import replay
 from streams.sources.swf import read_swf
 from tests.support.command import Command
 from tests.support.deployment import Deploy, Message, interleaved, metrics, parts, simulated, unique
+from tests.support.sizes import is_thorough
 from tests.support.traces import fed, trace_path
 
 
 def three_simulated_sites() -> list[AnyEvent]:
-    return interleaved(simulated("alder", 250, 1), simulated("birch", 200, 2), simulated("cedar", 200, 3, "fcfs"))
+    first, others = (400, 300) if is_thorough() else (250, 200)
+    sites = simulated("alder", first, 1), simulated("birch", others, 2), simulated("cedar", others, 3, "fcfs")
+    return interleaved(*sites)
 
 
 def three_real_sites() -> list[AnyEvent]:
@@ -36,7 +39,7 @@ def three_real_sites() -> list[AnyEvent]:
 def test_three_concurrent_sites_equal_replay_to_the_byte(
     deploy: Deploy, workload: Callable[[], list[AnyEvent]]
 ) -> None:
-    events, here = workload(), deploy(history=300)
+    events, here = workload(), deploy(history=600 if is_thorough() else 300)
     expected = here.expected(events)
     here.worker.start()
     here.send(events)

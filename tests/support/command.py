@@ -82,7 +82,7 @@ class Command:
     def children(self) -> list[psutil.Process]:
         """Everything that it has started and that runs."""
         found: list[psutil.Process] = self.process.children(recursive=True)
-        return [child for child in found if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in found if _runs(child)]
 
     def child(self, *words: str) -> psutil.Process:
         """The one of them with these words in its command line."""
@@ -96,7 +96,7 @@ class Command:
             self.process.send_signal(number)
         code: int = self.process.wait(PATIENCE_S)
         psutil.wait_procs(children, timeout=PATIENCE_S)
-        assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+        assert not any(map(_runs, children))
         return code
 
     def __enter__(self) -> Self:
@@ -106,3 +106,7 @@ class Command:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def _runs(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)

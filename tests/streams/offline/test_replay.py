@@ -145,7 +145,8 @@ def nothing_looks_ahead(path: Path, settings: EngineSettings) -> None:
 
 
 def test_methods_are_independent_of_later_jobs(tmp_path: Path) -> None:
-    nothing_looks_ahead(made_trace(tmp_path / "made.swf", jobs=600), EngineSettings(history=150))
+    jobs = 1000 if is_thorough() else 600
+    nothing_looks_ahead(made_trace(tmp_path / "made.swf", jobs=jobs), EngineSettings(history=150))
 
 
 def beginning(name: str, jobs: int, target: Path) -> Path:
