@@ -18,11 +18,11 @@ import msgspec
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
-from models.records import AnyAnswer, AnyQuestion
+from models.records import AnyAnswer, AnyQuestion, JobQuestion
 from streams.broker.consumer import Consumer, broker_answers
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
-from streams.client.pending_questions import AnswerTimeout, PendingQuestions, WorkerCompiling, on_behalf_of
+from streams.client.pending_questions import AnswerTimeout, PendingQuestions, WorkerCompiling, new_id, on_behalf_of
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.process.compile_progress import compile_progress
 from streams.settings import Settings
@@ -39,6 +39,8 @@ MAX_FETCH_WAIT_MS = 100
 REQUEST_TIMEOUT_MS = 5000  # how long a client waits for a broker's answer
 MAX_BATCH_MESSAGES = 500  # how many messages are taken in before other tasks get their turn
 BROKER_TIMEOUT_S = 1.0  # a broker that does not answer within this time is taken to be away
+HEARD_WITHIN_S = 30.0  # a worker that sent something within this time is taken to run
+NO_JOB = "-"  # the job of a question whose answer does not matter
 COMPILING_TIMEOUT_S = 1.0  # how long a client waits for another worker while the one of this machine compiles
 RETRY_PAUSE_S = 1.0  # the pause before the next try, after reading failed or while no broker answers
 _encode = msgspec.json.Encoder().encode
@@ -56,8 +58,6 @@ class QuestionClient:
         """Reason why the client is not ready yet; None when it is."""
         self.silent_since: dict[str, float] = {}
         """By site, since when its worker has not answered (Unix seconds)."""
-        self.has_worker = False
-        """Whether a worker has sent anything since the start."""
         self._kafka = settings.kafka
         _warn_in_the_clear(settings.kafka.bootstrap)
         self._tls = settings.kafka.tls_context()
@@ -70,7 +70,8 @@ class QuestionClient:
         self._producer: Any = None
         self._answers: Any = None
         self._cached: Any = None
-        self._checked_at = float("-inf")
+        self._heard_at = float("-inf")  # monotonic time of the latest message of a worker
+        self._broker_checked_at = self._worker_checked_at = float("-inf")
         self._broker_problem: str | None = None
 
     async def ask(self, question: AnyQuestion) -> AnyAnswer:
@@ -91,17 +92,22 @@ class QuestionClient:
             async with asyncio.timeout(None if progress is None else COMPILING_TIMEOUT_S):
                 answer = await self._pending.ask(question)
         except (AnswerTimeout, TimeoutError):
+            self._heard_at = float("-inf")
             if self.cache.knows(question.site):
                 self.silent_since.setdefault(question.site, self.cache.clock())
             if (progress := compile_progress() or progress) is not None:
                 raise WorkerCompiling(not_ready(progress)) from None
             raise
         self.silent_since.pop(question.site, None)
+        self._heard_at = time.monotonic()
         return answer
 
     def compiling(self) -> str | None:
-        """Return the progress of a worker that compiles on this machine; None if none does, or another one answers."""
-        return None if self.has_worker else compile_progress()
+        """Return the progress of a worker that compiles on this machine.
+
+        None if none does, or if a worker has sent something lately and has answered the last question.
+        """
+        return None if time.monotonic() - self._heard_at < HEARD_WITHIN_S else compile_progress()
 
     def check_started(self) -> None:
         """Raise `Unreachable` if the client is not ready yet."""
@@ -111,17 +117,36 @@ class QuestionClient:
     async def problem(self) -> str | None:
         """Return the reason why no question can be answered now; None if there is none.
 
-        The broker is queried at most once a second.
+        Workers are silent for a long time if no event arrives. So while a worker of this machine compiles, a question
+        finds out whether another one answers. The broker and the workers are each queried at most once a second.
         """
         if self.startup_problem is not None:
             return self.startup_problem
-        if (progress := self.compiling()) is not None:
-            return not_ready(progress)
-        if time.monotonic() - self._checked_at > BROKER_TIMEOUT_S:
+        if (problem := await self._check_broker()) is not None:
+            return problem
+        if compile_progress() is None:
+            return None
+        if time.monotonic() - self._worker_checked_at > COMPILING_TIMEOUT_S:
+            self._worker_checked_at = time.monotonic()
+            await self._check_worker()
+        progress = self.compiling()
+        return None if progress is None else not_ready(progress)
+
+    async def _check_broker(self) -> str | None:
+        if time.monotonic() - self._broker_checked_at > BROKER_TIMEOUT_S:
             answers = await broker_answers(self._kafka.bootstrap, self._tls, BROKER_TIMEOUT_S)
             self._broker_problem = None if answers else f"kafka: no broker answers at {self._kafka.bootstrap}"
-            self._checked_at = time.monotonic()
+            self._broker_checked_at = time.monotonic()
         return self._broker_problem
+
+    async def _check_worker(self) -> None:
+        """Query the site with the latest estimates; without an answer, no worker counts as heard from."""
+        if (site := self.cache.latest_site()) is not None:
+            with suppress(UserError, TimeoutError):
+                async with asyncio.timeout(COMPILING_TIMEOUT_S):
+                    await self.ask(JobQuestion(id=new_id(), site=site, job=NO_JOB))
+                    return
+        self._heard_at = float("-inf")
 
     async def start(self) -> None:
         """Connect, and read the estimates and outcomes that are on the topics.
@@ -212,7 +237,8 @@ class QuestionClient:
                 await consumer.read_new_partitions()
                 self._count_partitions()
                 batches = await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES)
-                self.has_worker |= any(batches.values())
+                if any(batches.values()):
+                    self._heard_at = time.monotonic()
                 self._take(batches, take)
             except Exception as error:  # whatever fails, later messages must still be read
                 log.warning("Cannot read from Kafka: %r; retrying in %.0f s", error, RETRY_PAUSE_S)

@@ -83,6 +83,11 @@ class EstimateCache:
         """The names of the sites that have estimates, sorted."""
         return sorted(site for site in list(self._estimates) if self._current(site))
 
+    def latest_site(self) -> str | None:
+        """Return the site whose estimates were renewed last; None if there are no estimates."""
+        renewed = {site: max(one.updated for one in self._current(site).values()) for site in self.sites}
+        return max(renewed, key=renewed.__getitem__, default=None)
+
     def estimates(self, site: str) -> SiteEstimates | None:
         """A site's estimates; None where there are none."""
         current = self._current(site)

@@ -59,7 +59,7 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
 class SiteList(msgspec.Struct, kw_only=True, frozen=True):
     """All sites, sorted by name. `compiling` is the progress of a worker that compiles at its first start, else null.
 
-    That worker is on the machine of the service, and no other worker has answered yet.
+    That worker is on the machine of the service, and no other worker has answered lately.
     """
 
     sites: list[SiteSummary]

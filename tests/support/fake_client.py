@@ -12,7 +12,7 @@ from models.engine.settings import EngineSettings
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
-from streams.client.client import QuestionClient, not_ready
+from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.pending_questions import AnswerTimeout
 from streams.serve.service import Service
@@ -86,9 +86,8 @@ class FakeClient(QuestionClient):
     async def start(self) -> None:
         """It is ready from the beginning."""
 
-    async def problem(self) -> str | None:
-        progress = self.compiling()
-        return self.startup_problem or self.broker_problem or (not_ready(progress) if progress else None)
+    async def _check_broker(self) -> str | None:
+        return self.broker_problem
 
     async def _send(self, question: AnyQuestion) -> None:
         if question.site in self.silent:

@@ -1,5 +1,6 @@
 """The HTTP service while the worker of its machine compiles."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,14 +93,36 @@ def test_ranking_uses_grid_estimates(served: TestClient[Any]) -> None:
 
 
 @pytest.mark.usefixtures("compiling")
-def test_answering_worker_is_used_while_another_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    questions = FakeClient(engines())
+def test_service_with_a_remote_worker_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "COMPILING_TIMEOUT_S", 60.0)
+    with TestClient(app_of(FakeClient(engines()))) as client:
+        assert client.get("/readyz").status_code == 200
+        assert client.get("/v1/sites/alder").status_code == 200
+        assert client.get("/v1/status").json()["compiling"] is None
+
+
+def test_service_is_not_ready_when_its_worker_compiles_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = FakeClient(engines())
     with TestClient(app_of(questions)) as client:
         assert client.get("/v1/sites/alder").status_code == 200
-        questions.has_worker = True  # the answer came from Kafka
-        assert client.get("/readyz").status_code == 200
-        assert client.get("/v1/status").json()["compiling"] is None
+        questions.silent = {"alder", "birch"}  # the worker ended for an upgrade
+        with fake_compilation(cache, PROGRESS):
+            assert (ready := client.get("/readyz")).status_code == 503
+            assert ready.text == f"{REASON}\n"
+            assert client.get("/v1/sites").json()["compiling"] == PROGRESS
+            questions.silent = set()
+            monkeypatch.setattr(client_module, "COMPILING_TIMEOUT_S", 60.0)
+            assert client.get("/v1/sites/birch").status_code == 200
+            assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.usefixtures("compiling")
+def test_worker_that_falls_silent_counts_as_compiling(cache: Path) -> None:
+    questions = FakeClient(engines())
+    questions._heard_at = time.monotonic() - client_module.HEARD_WITHIN_S - 1
+    assert questions.compiling() == PROGRESS
+    questions._heard_at = time.monotonic()
+    assert questions.compiling() is None
 
 
 def test_service_without_compilation_is_ready(cache: Path) -> None:
