@@ -250,7 +250,7 @@ def _ranked(
         speed=speed,
         source=source,
         low_confidence="; ".join(filter(None, (answer.low_confidence or None, any_nodes))) or None,
-        unverified=_unverified(job, answer),
+        unverified=(answer.unverified or None) if isinstance(answer, WaitAnswer) else unverified_by_grid(job, answer),
         why=answer.why if isinstance(answer, WaitAnswer) else None,
         recent=(answer.recent or None) if isinstance(answer, WaitAnswer) else None,
         **{name: getattr(answer, name) for name in _AS_ANSWERED},
@@ -288,11 +288,19 @@ def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
     return (msgspec.structs.replace(ranked, p_best=chances.get(ranked.site)) for ranked in ranking)
 
 
-def _unverified(job: JobRequest, answer: WaitAnswer | GridEstimate) -> str | None:
-    """Return the requested resources that the estimate ignores."""
-    if isinstance(answer, WaitAnswer):
-        return answer.unverified or None
-    return "a grid estimate is for jobs without GPUs" if job.counted_gpus and not (answer.gpus or 0) else None
+def unverified_by_grid(job: JobRequest, estimate: GridEstimate) -> str | None:
+    """Return the requested resources that a grid estimate ignores; None if there are none.
+
+    Queues without estimates are unknown, or beyond the `estimates.max_queues` of the settings.
+    """
+    found = []
+    kind, named = ("partition", job.partitions) if job.queue is None else ("queue", [job.queue, *job.partitions])
+    if named and estimate.queue is not None and estimate.queue not in named:
+        names = " or ".join(map(repr, dict.fromkeys(named)))
+        found.append(f"the site has no grid estimates for {kind} {names}; this one is for {estimate.queue!r}")
+    if job.counted_gpus and not (estimate.gpus or 0):
+        found.append("a grid estimate is for jobs without GPUs")
+    return "; ".join(found) or None
 
 
 def _order(ranked: RankedSite) -> tuple[bool, bool, bool, bool, float, bool, float, str]:

@@ -3,7 +3,9 @@
 from statistics import median_high
 from typing import Any
 
-from models.ranking import JobRequest
+import msgspec
+
+from models.ranking import JobRequest, unverified_by_grid
 from models.records import GridEstimate, WaitAnswer
 from streams.client.estimates import EstimateCache
 from streams.client.pending_questions import WorkerCompiling, new_id
@@ -33,7 +35,7 @@ def provisional_wait(
     queue = job.queue or next(iter(job.partitions), None)
     estimate = cache.covering(site, job.cpus, job.walltime_at(speed), queue, job.counted_gpus)
     if estimate is not None and estimate.predicted_wait_s is not None:
-        return _of_estimate(estimate, error)
+        return _of_estimate(job, estimate, error)
     published = cache.estimates(site)
     waits_s = [one.actual_wait_s for one in cache.outcomes(site, "median") if not one.censored]
     if published is None or published.latest.site_cpus < job.cpus or not waits_s:
@@ -41,9 +43,10 @@ def provisional_wait(
     return _of_waits(published.latest, waits_s, error)
 
 
-def _of_estimate(estimate: GridEstimate, error: WorkerCompiling) -> WaitAnswer:
+def _of_estimate(job: JobRequest, estimate: GridEstimate, error: WorkerCompiling) -> WaitAnswer:
     copied = {name: getattr(estimate, name) for name in _ESTIMATE}
-    return _answer(estimate, error, source="grid", **copied)
+    unverified = unverified_by_grid(job, estimate) or msgspec.UNSET
+    return _answer(estimate, error, source="grid", unverified=unverified, **copied)
 
 
 def _of_waits(latest: GridEstimate, waits_s: list[float], error: WorkerCompiling) -> WaitAnswer:

@@ -1,5 +1,7 @@
 """Rank sites for a job by its expected response time."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -253,3 +255,23 @@ def test_rank_site_without_stated_gpus_comes_last() -> None:
 def test_rank_unlimited_job_leaves_out_limited_site(limit_s: float | None, left_out: list[str]) -> None:
     found = rank(JobRequest(unlimited=True), {"short": reply(0.0)}, {"short": SiteSettings(max_walltime=limit_s)})
     assert [one.site for one in found.left_out] == left_out
+
+
+@pytest.mark.parametrize(
+    ("named", "estimated", "unverified"),
+    [
+        ({"queue": "bacth"}, "batch", "the site has no grid estimates for queue 'bacth'; this one is for 'batch'"),
+        ({"partition": "x,y"}, "z", "the site has no grid estimates for partition 'x' or 'y'; this one is for 'z'"),
+        ({"queue": "batch"}, "batch", None),
+        ({"partition": "x,y"}, "y", None),
+        ({"queue": "batch"}, None, None),  # the site has no queues
+        ({}, "batch", None),
+    ],
+)
+def test_grid_estimate_of_another_queue_is_unverified(
+    named: dict[str, Any], estimated: str | None, unverified: str | None
+) -> None:
+    estimate = msgspec.structs.replace(stands(10.0), queue=estimated)
+    found = rank(JobRequest(walltime=7200.0, **named), {"stood": estimate, "live": reply(20.0)}, {})
+    assert ranked(found)["stood"].unverified == unverified
+    assert found.ranking[-1].site == ("live" if unverified is None else "stood")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from litestar.testing import TestClient
 
@@ -68,6 +69,18 @@ def test_wait_is_a_provisional_grid_estimate(served: TestClient[Any]) -> None:
     (shape,) = (one for one in shapes if (one["cpus"], one["walltime"]) == (4, 3600.0))
     assert (wait["source"], wait["low_confidence"]) == ("grid", f"provisional: {REASON}")
     assert (wait["predicted_wait_s"], wait["bounds"]) == (shape["predicted_wait_s"], shape["bounds"])
+
+
+@pytest.mark.usefixtures("compiling")
+def test_provisional_wait_for_an_unknown_queue_is_unverified(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = Silent(engines())
+    estimate = questions.cache.covering("alder", 4, 3600.0, None)
+    assert estimate is not None
+    of_queue = msgspec.structs.replace(estimate, queue="batch")
+    monkeypatch.setattr(questions.cache, "covering", lambda *_: of_queue)
+    with TestClient(app_of(questions)) as client:
+        wait = client.get("/v1/sites/alder/wait?cpus=4&walltime=1h&queue=bacth").json()
+    assert wait["unverified"] == "the site has no grid estimates for queue 'bacth'; this one is for 'batch'"
 
 
 def test_wait_without_a_shape_is_the_recent_median(served: TestClient[Any]) -> None:
