@@ -305,17 +305,24 @@ class OrderFit(msgspec.Struct, kw_only=True, frozen=True):
     A pair is a job that started and a similar one that could have started instead. `share` is the share of recent pairs
     that started in the order: 0.5 for an order that explains nothing, 1 for the scheduler's own. About the last 1000
     `pairs` count, of the scheduler's own priorities 300. `order` is "learned", or "priorities" where jobs start in the
-    order of the scheduler's priorities. `kinds` are the shares of started jobs by their time limit.
+    order of the scheduler's priorities. `kinds` are the shares of started jobs by their time limit. `text` states the
+    shares.
     """
 
     order: Literal["learned", "priorities"]
     share: float
     pairs: int
     kinds: dict[str, float] = {}
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        """Set the text, also in the records of workers that do not send it."""
+        kinds = ", ".join(f"{100 * share:.0f} % {kind}" for kind, share in self.kinds.items())
+        msgspec.structs.force_setattr(self, "text", self.statement + (f" ({kinds})" if kinds else ""))
 
     @property
-    def text(self) -> str:
-        """Statement of the fit, to append to another one."""
+    def statement(self) -> str:
+        """The share of all recent starts in words."""
         order = "the learned order explains" if self.order == "learned" else "the scheduler's priorities explain"
         return f"{order} {100 * self.share:.0f} % of recent starts"
 

@@ -32,8 +32,6 @@ commands = typer.Typer()
 
 T = TypeVar("T")
 
-MAX_SITES = 10  # maximum number of sites in a notice
-
 Sites = Annotated[list[str] | None, opt("Site; repeatable. Default: all.", autocompletion=known_sites, callback=named)]
 Url = Annotated[str | None, opt("HTTP service to query. Default: query through Kafka.")]
 Token = Annotated[str | None, opt("Token of the service. Default: from the settings.")]
@@ -190,6 +188,7 @@ def watch(
 def waiting_notice(settings: "Settings", site: str | None) -> str:
     """Return the notice of `watch` before the first record; it lists the sites if `site` has no estimates."""
     from streams.client import listing
+    from streams.client.pending_questions import unknown_site
 
     notice = "Waiting for predictions; none received yet."
     if site is not None:
@@ -199,8 +198,8 @@ def waiting_notice(settings: "Settings", site: str | None) -> str:
         except UserError:  # no worker answers, or this user may not read the estimates
             sites = []
         if sites and site not in sites:
-            named = ", ".join(map(printable, sites[:MAX_SITES])) + (", …" if len(sites) > MAX_SITES else "")
-            notice += f" Site {printable(site)!r} has no estimates; sites that have: {named}."
+            missing = printable(str(unknown_site(site, sites)))
+            notice += f" {missing[:1].upper()}{missing[1:]}."
     return f"{notice} Press Ctrl-C to stop."
 
 

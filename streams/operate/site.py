@@ -13,7 +13,7 @@ import msgspec
 from kafka import KafkaProducer
 
 from models.durations import duration
-from models.records import AnyOperation, OrderFit, SiteAnswer
+from models.records import AnyOperation, SiteAnswer
 from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topics import events_topic_of
 from streams.client.blocking import Client
@@ -54,12 +54,6 @@ def query_site(settings: Settings, site: str) -> SiteAnswer:
         return grid.site(site)
 
 
-def order_text(fit: OrderFit) -> str:
-    """Describe the fit of a site's queue order, also by kind of job."""
-    kinds = [f"{100 * share:.0f} % {kind}" for kind, share in fit.kinds.items()]
-    return fit.text + (f" ({', '.join(kinds)})" if kinds else "")
-
-
 def lines(found: SiteAnswer) -> Iterator[str]:
     """Describe a site, one line per fact."""
     live = found.live
@@ -77,7 +71,7 @@ def lines(found: SiteAnswer) -> Iterator[str]:
     if largest:
         yield f"waits correlate with: {', '.join(largest)}"
     if found.order_fit:
-        yield f"queue order: {order_text(found.order_fit)}"
+        yield f"queue order: {found.order_fit.text}"
     yield f"last event: {moment(found.as_of) if found.as_of else 'none'}; {found.lag_messages} unread, " + (
         f"{duration(found.lag_s)} behind"
     )

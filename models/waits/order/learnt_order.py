@@ -132,7 +132,7 @@ class LearntOrder(WaitMethod):
     def fit_text(self) -> str:
         """The fit as a suffix of a reason; empty with too few pairs."""
         fit = self.order_fit
-        return "" if fit is None else f"; {fit.text}"
+        return "" if fit is None else f"; {fit.statement}"
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""

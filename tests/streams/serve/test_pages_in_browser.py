@@ -131,9 +131,7 @@ def test_site_page_states_the_fit_of_the_order(browser: Browser, client: Alterin
     browser.open(f"{url}site?name=alder")
     browser.until(lambda: browser.all(".order-fit"))
     text = browser.text(".order-fit").replace("\xa0", " ")
-    assert text.startswith(
-        "The learned order of the queue explains 93 % of recent starts. By time limit: 95 % up to 1 h, 80 % over 12 h."
-    )
+    assert text.startswith("The learned order explains 93 % of recent starts (95 % up to 1 h, 80 % over 12 h).")
     assert browser.complaints() == browser.barriers() == []
 
 

@@ -141,11 +141,8 @@ function answerAccuracy(answers) {
 /** Return the share of recent starts that the order of the simulated schedule explains, also by kind of job. */
 function orderFit(fit) {
   if (!fit) return [];
-  const order = fit.order === "learned" ? "The learned order of the queue explains" : "The scheduler’s priorities explain";
-  const kinds = Object.entries(fit.kinds ?? {}).map(([kind, share]) => `${percent(share)} ${kind}`);
-  const detail = kinds.length ? ` By time limit: ${kinds.join(", ")}.` : "";
   const hint = "50 % explains nothing. The schedule is simulated in this order.";
-  return [h("p", { class: "order-fit" }, `${order} ${percent(fit.share)} of recent starts.${detail} `, h("span", { class: "hint" }, hint))];
+  return [h("p", { class: "order-fit" }, `${sentence(fit.text)} `, h("span", { class: "hint" }, hint))];
 }
 
 /** Return the features of a submission whose values have the largest rank correlation with the waits. */
