@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.records import AnyAnswer, JobAnswer, JobsAnswer, OrderFit, SiteAnswer
+from models.records import AnyAnswer, JobAnswer, JobsAnswer, OrderFit, SiteAnswer, WaitAnswer
 from streams.serve.sessions import LINK_S, signed
 from streams.settings.sections import ServeToken
 from tests.support.browser import Browser, browsing
@@ -119,6 +119,21 @@ def test_site_page_lists_features_by_correlation(browser: Browser, client: Alter
     assert len(names) == 8
     assert browser.texts("table.features tbody td")[0] == "0.61"
     assert browser.complaints() == browser.barriers() == []
+
+
+def test_summary_states_why_the_soonest_site_ranks_second(browser: Browser, client: AlteringClient, url: str) -> None:
+    def alter(answer: AnyAnswer) -> AnyAnswer:
+        if not isinstance(answer, WaitAnswer):
+            return answer
+        wait_s, unverified = (60.0, "unknown queue") if answer.site == "alder" else (7200.0, msgspec.UNSET)
+        times = {"predicted_wait_s": wait_s, "predicted_run_s": 600.0, "cautious_wait_s": wait_s, "bounds": None}
+        return msgspec.structs.replace(answer, unverified=unverified, low_confidence=msgspec.UNSET, **times)
+
+    client.alter = alter  # type: ignore[method-assign]
+    browser.open(f"{url}?cpus=4&walltime=1h")
+    browser.until(lambda: "ranks first" in browser.text("main"))
+    assert "but it may lack a requested resource." in browser.text("main")
+    assert "done later" not in browser.text("main")
 
 
 def test_site_page_states_the_fit_of_the_order(browser: Browser, client: AlteringClient, url: str) -> None:

@@ -133,7 +133,12 @@ export function summary({ ranking, left_out }) {
   const start = `starts ${startText(first.predicted_wait_s)}${done}.`;
   if (!sooner.length) return `${first.site} soonest: ${start}`;
   const least = sooner.reduce((a, b) => (b.predicted_wait_s < a.predicted_wait_s ? b : a));
-  const other = `${least.site} starts sooner, ${startText(least.predicted_wait_s)}, but is done later.`;
+  const soonest = startText(least.predicted_wait_s);
+  if (least.predicted_response_s < first.predicted_response_s) {
+    const doubt = least.unverified ? "it may lack a requested resource" : "its estimate is less certain";
+    return `${first.site} ranks first: ${start} ${least.site} may start sooner, ${soonest}, but ${doubt}.`;
+  }
+  const other = `${least.site} starts sooner, ${soonest}, but is done later.`;
   return `${first.site} completes it first: ${start} ${other}`;
 }
 
