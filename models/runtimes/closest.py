@@ -1,7 +1,9 @@
 """Run times from a weighted median of recent runs in several categories."""
 
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from math import exp, fsum
 from operator import itemgetter
 from typing import Annotated
@@ -148,26 +150,31 @@ def _pool(kept: Iterable[list[Run]], limit_s: float) -> WeightedRuns:
     pool: WeightedRuns = []
     for category, weights in zip(kept, _WEIGHTS, strict=True):
         last = category[: -LAST_RUNS - 1 : -1]
-        run_times = [run.run_s for run in last] if limit_s <= 0.0 else [_scaled(run, limit_s) for run in last]
+        run_times = [run.run_s for run in last] if limit_s <= 0.0 else _scaled(last, limit_s)
         pool += zip(run_times, weights, strict=False)
     pool.sort(key=_run_s)
     return pool
 
 
-def _scaled(run: Run, limit_s: float) -> float:
-    return limit_s * min(run.run_s / run.walltime, 1.0) if run.walltime else min(run.run_s, limit_s)
+def _scaled(runs: Iterable[Run], limit_s: float) -> list[float]:
+    """Return run times as shares of the walltime that a job has (seconds), where the runs have one.
+
+    Comparisons instead of `min`: a job's prediction scales some 100 runs.
+    """
+    return [
+        (limit_s * share if (share := run.run_s / run.walltime) < 1.0 else limit_s)
+        if run.walltime
+        else (run.run_s if run.run_s < limit_s else limit_s)
+        for run in runs
+    ]
 
 
 def _quantiles(pool: WeightedRuns) -> Iterator[float]:
     """Yield the quantiles `LOW`, `MEDIAN` and `HIGH` of weighted runs, the shortest first."""
-    total = fsum(weight for _, weight in pool)
-    below, later = 0.0, iter(pool)
-    run_s = 0.0
+    weights = [weight for _, weight in pool]
+    total, sums = fsum(weights), [*accumulate(weights)]
     for quantile in (LOW, MEDIAN, HIGH):
-        while below < quantile * total:
-            run_s, weight = next(later)
-            below += weight
-        yield run_s
+        yield pool[bisect_left(sums, quantile * total)][0]
 
 
 def _reason(templates: Iterable[Template], kept: Iterable[list[Run]]) -> str:
