@@ -7,8 +7,6 @@ import msgspec
 from models.durations import WEEK_S
 from models.engine.settings import EngineSettings
 from models.records import Outcome
-from models.site.history import FEATURES
-from models.site.job import Job
 
 WAIT_EDGES = (60.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 48 * 3600.0)  # the classes of waits: their edges, seconds
 WAIT_NAMES = ("under 1 min", "1 to 10 min", "10 to 60 min", "1 to 4 h", "4 to 12 h", "12 to 48 h", "over 48 h")
@@ -16,7 +14,6 @@ WAIT_NAMES = ("under 1 min", "1 to 10 min", "10 to 60 min", "1 to 4 h", "4 to 12
 MAX_QUEUES = 200  # maximum number of distinct queues; further ones are counted together
 OTHER_QUEUES = "other queues"
 NO_QUEUE = "no queue"
-_USER_QUEUED = FEATURES.index("user_queued_jobs")
 
 
 class GroupScores(msgspec.Struct, array_like=True):
@@ -116,11 +113,15 @@ class Breakdowns:
         """Names of the external estimators in the outcomes."""
         return sorted(name for name in self.found if name not in self._methods)
 
-    def add(self, outcome: Outcome, job: Job | None = None) -> None:
-        """Count the outcome of a job's wait; outcomes of run times are ignored."""
+    def add(self, outcome: Outcome, queue: str = NO_QUEUE, weight: float = 1.0) -> None:
+        """Count the outcome of a job's wait; outcomes of run times are ignored.
+
+        Args:
+            queue: the job's queue.
+            weight: the job's `burst_weight`.
+        """
         if outcome.actual_run_s is not None or outcome.method in self._only_runs:
             return
-        queue, weight = (NO_QUEUE, 1.0) if job is None else (job.queue or NO_QUEUE, burst_weight(job))
         week = int((outcome.observed_at - self._begin) // WEEK_S)
         self.found.setdefault(outcome.method, Breakdown()).add(outcome, week, queue, weight)
         self._compare(outcome)
@@ -135,11 +136,3 @@ class Breakdowns:
                 rival, method = (outcome, other) if other.method in self._methods else (other, outcome)
                 self.found[method.method].beside.setdefault(rival.method, GroupScores()).add(method)
         same.append(outcome)
-
-
-def burst_weight(job: Job) -> float:
-    """Return the weight of a job: 1/(1 + n), where n jobs of its user were pending in its pool at its submission.
-
-    A burst of one user then does not count as thousands of independent jobs.
-    """
-    return 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(_USER_QUEUED))

@@ -1,7 +1,8 @@
 """A scored replay that writes files; an interrupted one resumes and produces identical bytes."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -13,19 +14,33 @@ from models.engine.histories import Changes
 from models.engine.outgoing import Anomaly
 from models.engine.saved_state import STATE_VERSION
 from models.engine.settings import EngineSettings
+from models.notices import estimate_of
 from models.records import AnyEvent, JobEvent, Outcome, Submit
+from models.site.history import FEATURES
 from models.site.job import Job
 from streams.bulk.event_log import JobRange
 from streams.errors import UserError
-from streams.offline.breakdown import BreakdownCounts, Breakdowns
+from streams.offline.breakdown import NO_QUEUE, BreakdownCounts, Breakdowns
 from streams.offline.excerpt import Excerpt
+from streams.offline.measuring_process import MeasuringProcess
 from streams.offline.output_files import read_state, save_state
-from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, discard_changes
+from streams.offline.replay import RecordFile, discard_changes
+from streams.offline.replay_measures import (
+    MeasureCounts,
+    MeasuredOutcome,
+    MeasuredRecord,
+    PublishedEstimate,
+    ReplayMeasures,
+)
+from streams.offline.replay_scores import ReplayScores, ScoreCounts
 from streams.offline.waiting_scores import WaitingCounts, WaitingScores
 from streams.settings.usable_cpus import usable_cpus
 from streams.training.processes import processes
 
+APART_JOBS = 20_000  # minimum number of jobs to measure in a process of its own, whose start takes a second
 KEEP_EVERY = 10_000  # events between two times that the state is kept; some 10 s, of which keeping it takes a hundredth
+
+_USER_QUEUED = FEATURES.index("user_queued_jobs")
 
 
 class SavedReplay(msgspec.Struct):
@@ -74,9 +89,8 @@ class ScoredReplay:
         part: str = "",
         prior: bytes | None = None,
     ) -> None:
-        self.scores = ReplayScores(settings)
-        self.breakdowns = Breakdowns(excerpt.log.begin, settings)
-        self.waiting = WaitingScores(settings.method)
+        self._measures = ReplayMeasures(excerpt.log.begin, settings)
+        self._measure: Callable[[MeasuredRecord], None] = self._measures.add
         self.anomalies: Counter[str] = Counter()
         self._excerpt, self._settings, self._only, self._prior = excerpt, settings, only, prior
         self._jobs, self._cancelled = jobs, cancelled
@@ -95,6 +109,21 @@ class ScoredReplay:
             sizes = self._take_back(file)
         self._files = RecordFile(files[0], sizes[0]), RecordFile(files[1], sizes[1])
 
+    @property
+    def scores(self) -> ReplayScores:
+        """Accuracy by method."""
+        return self._measures.scores
+
+    @property
+    def breakdowns(self) -> Breakdowns:
+        """Accuracy by wait time, week and queue."""
+        return self._measures.breakdowns
+
+    @property
+    def waiting(self) -> WaitingScores:
+        """Accuracy while jobs wait."""
+        return self._measures.waiting
+
     def _take_back(self, file: Path) -> Sequence[int | None]:
         saved = read_state(file, SavedReplay, "a replay")
         if saved is None:
@@ -104,20 +133,22 @@ class ScoredReplay:
                 f"{file}: is the state of another replay: with another log, other settings, options or jobs, or "
                 "another version of queuecast; name another file, or delete it"
             )
-        self.scores.counted = saved.scores
-        self.breakdowns.counted = saved.breakdowns
+        self._measures.counted = MeasureCounts(saved.scores, saved.breakdowns, saved.waiting)
         self.anomalies.update(saved.anomalies)
-        self.waiting.counted = saved.waiting
         self._passed = saved.passed
         for site, (state, kept) in saved.engines.items():
             self._engines[site] = Engine.load(state, kept.started, kept.runs, self._settings, kept.rows)
         return saved.sizes
 
     def run(self, advance: Callable[[], None] = lambda: None) -> None:
-        """Replay the remaining events; `advance` is called at each submission, also those before an interruption."""
+        """Replay the remaining events; `advance` is called at each submission, also those before an interruption.
+
+        Raises:
+            UserError: a file cannot be written, or the process that measures was killed.
+        """
         processes().threads = self._threads
         predictions, outcomes = self._files
-        with predictions, outcomes:
+        with predictions, outcomes, self._measuring():
             events = self._excerpt.events()
             for event in islice(events, self._passed):
                 if isinstance(event, Submit):
@@ -130,6 +161,17 @@ class ScoredReplay:
                 if self._passed % KEEP_EVERY == 0:
                     self._keep()
             self._keep()
+
+    @contextmanager
+    def _measuring(self) -> Iterator[None]:
+        """Measure a long replay in a process of its own, if there is a CPU for it and no state to keep."""
+        if self._threads == 1 or self._state_file is not None or self._excerpt.jobs < APART_JOBS:
+            yield
+            return
+        with MeasuringProcess(self._excerpt.log.begin, self._settings) as process:
+            self._measure = process.add
+            yield
+            self._measures.counted = process.finish()
 
     def _apply(self, event: AnyEvent) -> None:
         engine = self._engines.get(event.site)
@@ -145,19 +187,21 @@ class ScoredReplay:
                 continue
             if isinstance(item, Outcome):
                 self._score(item, job, engine)
-            else:
-                self.waiting.predicted(item)
+            elif item.method == self._settings.method and (estimate := estimate_of(item)) is not None:
+                self._measure(PublishedEstimate((item.site, item.job, item.attempt), estimate))
             if self._only in (None, item.method):
                 (outcomes if isinstance(item, Outcome) else predictions).write(item)
         discard_changes(engine)
 
     def _score(self, outcome: Outcome, job: Job | None, engine: Engine) -> None:
         scored = outcome.job in self._jobs and (self._cancelled or not outcome.censored)
+        if not scored and outcome.method != self._settings.method:
+            return
         key, noted = engine.parts.landmarks.latest
-        self.waiting.job_dequeued(outcome, noted if key == (outcome.job, outcome.attempt) else (), scored)
-        if scored:
-            self.breakdowns.add(outcome, job)
-            self.scores.add(outcome)
+        if outcome.method != self._settings.method or key != (outcome.job, outcome.attempt):
+            noted = ()
+        queue, weight = (NO_QUEUE, 1.0) if job is None else (job.queue or NO_QUEUE, burst_weight(job))
+        self._measure(MeasuredOutcome(outcome, scored, noted, queue, weight))
 
     def _keep(self) -> None:
         if self._state_file is None:
@@ -167,21 +211,29 @@ class ScoredReplay:
             engine.take_changes()
             engine.parts.histories.mark_all_new()
             engines[site] = engine.checkpoint()
-        scores, breakdowns = self.scores.counted, self.breakdowns.counted
+        counted = self._measures.counted
         sizes = [written.durable() for written in self._files]
         save_state(
             SavedReplay(
                 self._identity,
                 self._passed,
                 engines,
-                scores,
-                breakdowns,
+                counted.scores,
+                counted.breakdowns,
                 dict(self.anomalies),
-                self.waiting.counted,
+                counted.waiting,
                 sizes,
             ),
             self._state_file,
         )
+
+
+def burst_weight(job: Job) -> float:
+    """Return the weight of a job: 1/(1 + n), where n jobs of its user were pending in its pool at its submission.
+
+    A burst of one user then does not count as thousands of independent jobs.
+    """
+    return 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(_USER_QUEUED))
 
 
 def _job_of(event: AnyEvent, engine: Engine) -> Job | None:

@@ -6,8 +6,8 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from models.durations import duration
-from models.notices import JobPlace, WatchedJob, due, estimate_of, notice, watched
-from models.records import Outcome, Prediction
+from models.notices import JobPlace, StartEstimate, WatchedJob, due, notice, watched
+from models.records import Outcome
 from models.waiting_accuracy import Landmark, WaitingAccuracy
 from streams.text.terminal import show_table, show_wrapped
 
@@ -112,18 +112,15 @@ class WaitingScores:
         self._heap = [(at, place) for place, one in self._jobs.items() for at in self._checks(one.job)]
         heapify(self._heap)
 
-    def predicted(self, prediction: Prediction) -> None:
-        """Add a published estimate."""
-        if prediction.method != self._method or (estimate := estimate_of(prediction)) is None:
-            return
-        self._pass_to(prediction.made_at)
-        place = (prediction.site, prediction.job, prediction.attempt)
+    def estimated(self, place: JobPlace, estimate: StartEstimate) -> None:
+        """Add a published estimate of the method."""
+        self._pass_to(estimate.made_at)
         one = self._jobs.get(place)
         if one is None:
             one = self._jobs[place] = WatchedReplay(watched(place, estimate, self._before_s, self._method))
         else:
             one.job.estimated(estimate)
-        self._check(one, prediction.made_at)
+        self._check(one, estimate.made_at)
 
     def job_dequeued(self, outcome: Outcome, noted: Iterable[Landmark], scored: bool) -> None:
         """Add a job that has left the queue.

@@ -26,7 +26,8 @@ from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
 from streams.broker.admin import create_topics
 from streams.client.watch import kinds
 from streams.errors import UserError
-from streams.offline.replay import ReplayScores, replay, settings_for
+from streams.offline.replay import replay, settings_for
+from streams.offline.replay_scores import ReplayScores
 from streams.process.early_start import compiling_early
 from streams.settings import Settings, TopicSettings
 from streams.sources.publisher import OutgoingEvent, publish

@@ -21,7 +21,8 @@ from deploy.local.demo.scenario import (
 from deploy.local.stack import OnProgress, StackUnavailable
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Prediction, Start, Submit
-from streams.offline.replay import ReplayScores, replay, settings_for
+from streams.offline.replay import replay, settings_for
+from streams.offline.replay_scores import ReplayScores
 from streams.settings import Settings
 from streams.sources.swf import events_of, read_swf
 from streams.text.terminal import show_table

@@ -15,7 +15,8 @@ from streams.bulk.reading import read_log
 from streams.cli.app import main
 from streams.offline.compare import compare
 from streams.offline.excerpt import whole
-from streams.offline.replay import ReplayScores, replay, settings_for
+from streams.offline.replay import replay, settings_for
+from streams.offline.replay_scores import ReplayScores
 from streams.sources.swf import events_of, read_swf
 from tests.support.traces import made_trace
 

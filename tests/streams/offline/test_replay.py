@@ -16,7 +16,8 @@ from models.records import ExpectedStart, Outcome, Prediction, Start, Submit
 from models.site.job import Estimate, Job
 from streams.bulk.event_log import EventLog, jobs_in
 from streams.errors import UserError
-from streams.offline.replay import RecordFile, ReplayScores, replay, settings_for
+from streams.offline.replay import RecordFile, replay, settings_for
+from streams.offline.replay_scores import ReplayScores
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support import events
 from tests.support.sizes import is_thorough

@@ -24,6 +24,7 @@ from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, BreakdownCounts, Bre
 from streams.offline.output_files import read_state, save_state
 from streams.offline.report.findings import findings, headline, text_of, verdict
 from streams.offline.report.page import ReportData, Series, _by_week, lines, page_of
+from streams.offline.scored import burst_weight
 from streams.offline.waiting_scores import WaitingCounts
 from streams.sources.contract import SkippedPart
 from streams.text.terminal import minute
@@ -43,9 +44,9 @@ def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = 
     """Score jobs given by name, wait (s) and estimate of each method."""
     found = Breakdowns(0.0, SETTINGS)
     for name, wait, predictions in jobs:
-        job = Job(name, 0, 0.0, queue=queue)
         for method, predicted in predictions.items():
-            found.add(outcome(name, method, predicted, wait, bounds={"0.9": wait} if method == "blend" else None), job)
+            bounds = {"0.9": wait} if method == "blend" else None
+            found.add(outcome(name, method, predicted, wait, bounds=bounds), queue or NO_QUEUE)
     return found
 
 
@@ -66,7 +67,8 @@ def test_burst_coverage_weights_jobs_by_queued_jobs_of_user(tmp_path: Path) -> N
     for number in range(99):  # one of bob, then those of ada
         job = Job(str(number), 0, 0.0, features=np.zeros(len(FEATURES)))
         job.features[FEATURES.index("user_queued_jobs")] = max(number - 1, 0)
-        found.add(outcome(str(number), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if number else 6.0}), job)
+        one = outcome(str(number), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if number else 6.0})
+        found.add(one, weight=burst_weight(job))
     again = Breakdowns(0.0, SETTINGS)
     save_state(found.counted, tmp_path / "state")
     kept = read_state(tmp_path / "state", BreakdownCounts, "a breakdown")
@@ -126,7 +128,7 @@ def test_headline_states_gain_bounds_and_judgement(ours: float, bound: float, ex
     found = Breakdowns(0.0, SETTINGS)
     for number in range(40):
         for method, wait_s in (("blend", ours), ("zero", 0.0)):
-            found.add(outcome(str(number), method, wait_s, 600.0, bounds={"0.9": bound}), Job(str(number), 0, 0.0))
+            found.add(outcome(str(number), method, wait_s, 600.0, bounds={"0.9": bound}))
     assert headline(found.found, "blend").startswith(expected)
 
 
@@ -207,15 +209,13 @@ def waiting() -> WaitingCounts:
 
 def test_report_page_is_self_contained_and_escapes_names(log: EventLog) -> None:
     found = Breakdowns(log.begin, SETTINGS)
-    jobs: dict[str, Job] = {}
+    queues = {event.job: event.queue for event in log.events() if isinstance(event, Submit)}
     for event in log.events():
-        if isinstance(event, Submit):
-            jobs[event.job] = Job.of(event)
-        elif isinstance(event, Start):
-            wait, job = event.time, jobs[event.job]
+        if isinstance(event, Start):
+            wait = event.time
             for method, predicted_s in {"blend": wait / 2, "zero": 0.0, "median": 60.0, HOSTILE: 1.0}.items():
                 bounds = {"0.9": wait} if method == "blend" else None
-                found.add(outcome(event.job, method, predicted_s, wait, bounds=bounds), job)
+                found.add(outcome(event.job, method, predicted_s, wait, bounds=bounds), queues[event.job] or NO_QUEUE)
     report = Report()
     report.skip(SkippedPart(HOSTILE, 1, None, HOSTILE, HOSTILE))
     page = page_of(ReportData(log, report, found.found, "blend", found.rivals, waiting()))

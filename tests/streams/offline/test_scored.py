@@ -148,7 +148,7 @@ def test_records_go_to_their_files_and_anomalies_are_counted(tmp_path: Path) -> 
         Start(site="s", time=9.0, job="1"),
     ]
     settings = settings_for(EngineSettings(bounds=""), ["zero", "median"])
-    excerpt: Any = SimpleNamespace(events=lambda: iter(events), log=SimpleNamespace(begin=5.0))
+    excerpt: Any = SimpleNamespace(events=lambda: iter(events), log=SimpleNamespace(begin=5.0), jobs=1)
     run = ScoredReplay(excerpt, settings, JobRange(), files=(tmp_path / "p", tmp_path / "o"))
     run.run()
     assert run.anomalies == {"duplicate_start": 1}

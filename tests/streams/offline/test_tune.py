@@ -13,7 +13,8 @@ from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import tune
 from streams.offline.output_files import save
-from streams.offline.replay import ReplayScores, replay
+from streams.offline.replay import replay
+from streams.offline.replay_scores import ReplayScores
 from streams.offline.tune import TuningInput, stretch_of
 from streams.settings import load_settings
 from streams.sources.swf import SwfJob, Trace, events_of

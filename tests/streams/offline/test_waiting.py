@@ -2,6 +2,7 @@
 
 import pytest
 
+from models.notices import estimate_of
 from models.records import Outcome, Prediction
 from models.waiting_accuracy import Landmark
 from streams.offline.waiting_scores import (
@@ -51,11 +52,17 @@ def outcome(wait_s: float, job: str = "1", censored: bool = False) -> Outcome:
     )
 
 
+def publish(scores: WaitingScores, record: Prediction) -> None:
+    estimate = estimate_of(record)
+    assert estimate is not None
+    scores.estimated((record.site, record.job, record.attempt), estimate)
+
+
 def notices(*records: Prediction | Outcome) -> NoticeCounts:
     scores = WaitingScores("blend")
     for record in records:
         if isinstance(record, Prediction):
-            scores.predicted(record)
+            publish(scores, record)
         else:
             scores.job_dequeued(record, (), scored=True)
     return scores.notices
@@ -97,7 +104,7 @@ def test_cancelled_or_early_start_is_no_long_wait() -> None:
 
 def test_waiting_scores_ignore_unscored_jobs() -> None:
     scores = WaitingScores("blend")
-    scores.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
+    publish(scores, prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
     scores.job_dequeued(outcome(2 * HOUR_S), [Landmark(0, 1.0, 1.0, 1.0)], scored=False)
     assert scores.counted == WaitingCounts()
 
@@ -105,7 +112,7 @@ def test_waiting_scores_ignore_unscored_jobs() -> None:
 def test_scores_restored_between_records_send_the_same_notices() -> None:
     straight = notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), outcome(4 * HOUR_S))
     first, second = WaitingScores("blend"), WaitingScores("blend")
-    first.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
+    publish(first, prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
     second.counted = first.counted
     second.job_dequeued(outcome(4 * HOUR_S), (), scored=True)
     assert second.notices == straight
@@ -113,7 +120,7 @@ def test_scores_restored_between_records_send_the_same_notices() -> None:
 
 def test_waiting_table_and_sentences_equal_counts(capsys: pytest.CaptureFixture[str]) -> None:
     scores = WaitingScores("blend")
-    scores.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
+    publish(scores, prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
     noted = [Landmark(0, 2 * HOUR_S, 2 * HOUR_S, HOUR_S, {"0.9": 3 * HOUR_S}), Landmark(1)]
     scores.job_dequeued(outcome(2 * HOUR_S), noted, scored=True)
     heads, lines = table(scores.accuracy)

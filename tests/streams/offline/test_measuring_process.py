@@ -1,0 +1,96 @@
+"""Long replays are measured by a process of their own, with the same result."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from models.engine.settings import EngineSettings
+from streams.bulk.event_log import EventLog, JobRange
+from streams.bulk.reading import read_log
+from streams.errors import UserError
+from streams.offline import scored
+from streams.offline.excerpt import whole
+from streams.offline.measuring_process import MeasuringProcess
+from streams.offline.replay import settings_for
+from streams.offline.scored import ScoredReplay
+from tests.support.traces import made_trace
+
+SETTINGS = settings_for(EngineSettings(history=80), ())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EventLog]:
+    with read_log([made_trace(tmp_path / "made.swf", jobs=400)]) as (found, _):
+        yield found
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Measure in a process whatever the length and the machine; record the process ids."""
+    found = list[int]()
+
+    class Recorded(MeasuringProcess):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            found.append(self._process.pid)
+
+    monkeypatch.setattr(scored, "MeasuringProcess", Recorded)
+    monkeypatch.setattr(scored, "APART_JOBS", 0)
+    monkeypatch.setattr(scored, "usable_cpus", lambda: 2)
+    return found
+
+
+def measures(run: ScoredReplay) -> bytes:
+    return msgspec.msgpack.encode(run._measures.counted)
+
+
+@pytest.mark.parametrize("jobs", [JobRange(), JobRange(ids=(50, 300))])
+def test_measures_of_a_process_have_the_same_bytes(
+    log: EventLog, jobs: JobRange, started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = ScoredReplay(whole(log), SETTINGS, jobs)
+    apart.run()
+    assert len(started) == 1 and not psutil.pid_exists(started[0])
+    monkeypatch.setattr(scored, "APART_JOBS", log.jobs + 1)
+    here = ScoredReplay(whole(log), SETTINGS, jobs)
+    here.run()
+    assert len(started) == 1
+    assert measures(apart) == measures(here)
+    assert apart.scores.rows() == here.scores.rows() != {}
+
+
+def test_killed_measuring_process_raises_user_error(log: EventLog, started: list[int]) -> None:
+    def kill() -> None:
+        if psutil.pid_exists(started[0]):
+            os.kill(started[0], signal.SIGKILL)
+
+    with pytest.raises(UserError, match="the process that measures the replay was killed by SIGKILL"):
+        ScoredReplay(whole(log), SETTINGS, JobRange()).run(kill)
+
+
+def test_failed_measuring_process_raises_user_error() -> None:
+    invalid: Any = [b"no record"]
+    with MeasuringProcess(0.0, SETTINGS) as process:
+        process._waiting = invalid
+        with pytest.raises(UserError, match="the process that measures the replay ended with status 1"):
+            process.finish()
+
+
+def test_interrupted_replay_ends_its_measuring_process(log: EventLog, started: list[int]) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ScoredReplay(whole(log), SETTINGS, JobRange()).run(interrupt)
+    assert not psutil.pid_exists(started[0])
+
+
+def test_resumable_replay_measures_in_its_own_process(log: EventLog, started: list[int], tmp_path: Path) -> None:
+    ScoredReplay(whole(log), settings_for(EngineSettings(), ["median"]), JobRange(), resume=tmp_path / "r").run()
+    assert started == []
