@@ -55,6 +55,12 @@ PRIOR_JOBS = 3000.0
 other."""
 
 
+FIRST_WIDER, FIRST_JOBS = 0.75, 200.0
+"""Widening of the upper bounds of a new site, as a share of them on the scale, and the number of jobs after which half
+of it is left. The experts know how waits vary within sites, and a new site may differ from all of them. Bounds of long
+waits need more of it: 1 min becomes 2.5 min, and 1 h becomes 4.2 h."""
+
+
 class QuantilesState(NamedTuple):
     """Learned state of the quantiles.
 
@@ -360,6 +366,7 @@ def _mix_all(
         table[q, SHIFT] = _shift(shift, kind, weight, q)
         value[q] += table[q, SHIFT]
         if q > MEDIAN:
+            value[q] *= 1.0 + FIRST_WIDER * FIRST_JOBS / (FIRST_JOBS + seen[0, MEDIAN])
             value[q] = adjusted_bound(value[q], q, deficits, bursts[0, q]) if in_burst(weight) else value[q] + queue[q]
         if q == MEDIAN and alone:
             value[q] = table[q, schedule]

@@ -125,8 +125,24 @@ def test_bounds_have_stated_coverage_in_and_outside_of_bursts() -> None:
     assert np.mean(held[0.01]) == pytest.approx(0.9, abs=0.06)
 
 
+def of_known_site() -> Quantiles:
+    """Return the quantiles of a site whose first widening has faded."""
+    quantiles = Quantiles(["expert"], [1.0])
+    quantiles.state.learnt.seen[0, MEDIAN] = 1e6
+    return quantiles
+
+
+@pytest.mark.parametrize(("jobs", "least", "most"), [(0, 4.0, 5.0), (200, 1.8, 2.5), (20_000, 1.0, 1.1)])
+def test_upper_bounds_are_wider_at_a_new_site(jobs: int, least: float, most: float) -> None:
+    quantiles, wait_s = Quantiles(["expert"], [1.0]), 3600.0
+    quantiles.state.learnt.seen[0, MEDIAN] = jobs
+    bounds_s = quantiles.mix(np.full((QUANTILES, 1), wait_s)).bounds
+    assert bounds_s[0] == bounds_s[1] == pytest.approx(wait_s)
+    assert least * wait_s < bounds_s[2] <= most * wait_s
+
+
 def test_burst_that_starts_immediately_keeps_earlier_deficits() -> None:
-    quantiles, estimates_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+    quantiles, estimates_s = of_known_site(), np.full((QUANTILES, 1), 3600.0)
 
     def bound_after(wait_s: float) -> float:
         """Return the bound of the last of 500 jobs after a burst of 500 jobs with equal waits."""
@@ -223,7 +239,7 @@ def held_after(quiet: int) -> float:
     """Return the coverage of the 0.9 bound of a queue's next jobs after `quiet` jobs without a wait."""
     held, everything = list[bool](), np.ones(2 * QUANTILES, np.bool_)
     for seed in range(20):
-        quantiles, chance = Quantiles(["expert"], [1.0]), np.random.default_rng(seed)
+        quantiles, chance = of_known_site(), np.random.default_rng(seed)
         for _ in range(quiet):
             bounds_left(quantiles, quantiles.mix(expert_medians(0.0), queue=1), 0.0, True, everything, queue=1)
         for _ in range(25):
