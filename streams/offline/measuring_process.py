@@ -62,7 +62,7 @@ class MeasuringProcess:
         try:
             self._pipe.send_bytes(b"")
             return msgspec.msgpack.decode(self._pipe.recv_bytes(), type=MeasureCounts)
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # also within a message
             raise self._ended() from None
 
     def _send(self) -> None:
@@ -97,7 +97,7 @@ def main() -> None:
             for record in decode(message):
                 measures.add(record)
         parent.send_bytes(_encoder.encode(measures.counted))
-    except (EOFError, ConnectionError):
+    except (EOFError, OSError):  # also within a message
         return
 
 

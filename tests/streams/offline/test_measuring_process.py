@@ -2,7 +2,13 @@
 
 import os
 import signal
+import struct
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +20,16 @@ from models.engine.settings import EngineSettings
 from streams.bulk.event_log import EventLog, JobRange
 from streams.bulk.reading import read_log
 from streams.errors import UserError
-from streams.offline import scored
+from streams.offline import measuring_process, scored
 from streams.offline.excerpt import whole
 from streams.offline.measuring_process import MeasuringProcess
 from streams.offline.replay import settings_for
 from streams.offline.scored import ScoredReplay
+from tests.support.command import PATIENCE_S, with_us
 from tests.support.traces import made_trace
 
 SETTINGS = settings_for(EngineSettings(history=80), ())
+PARTIAL = struct.pack("!i", 1000) + b"ten bytes."  # of a message of 1000 bytes
 
 
 @pytest.fixture
@@ -80,6 +88,33 @@ def test_failed_measuring_process_raises_user_error() -> None:
         process._waiting = invalid
         with pytest.raises(UserError, match="the process that measures the replay ended with status 1"):
             process.finish()
+
+
+def die_within_result(pipe: Connection) -> None:
+    for _ in ("the last records", "the request for the result"):
+        pipe.recv_bytes()
+    os.write(pipe.fileno(), PARTIAL)
+    pipe.close()
+
+
+def test_process_killed_within_its_result_raises_user_error() -> None:
+    with MeasuringProcess(0.0, SETTINGS) as process, process._pipe:
+        os.kill(process._process.pid, signal.SIGKILL)
+        process._pipe, theirs = Pipe()
+        threading.Thread(target=die_within_result, args=[theirs]).start()
+        with pytest.raises(UserError, match="the process that measures the replay was killed by SIGKILL"):
+            process.finish()
+
+
+def test_process_ends_silently_if_its_parent_dies_in_a_message() -> None:
+    ours, theirs = Pipe()
+    command = [sys.executable, "-m", measuring_process.__name__, str(theirs.fileno())]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=with_us(), stderr=subprocess.PIPE)
+    with theirs, ours:
+        ours.send((0.0, SETTINGS))
+        os.write(ours.fileno(), PARTIAL)
+    assert process.communicate(timeout=PATIENCE_S)[1] == b""
+    assert process.returncode == 0
 
 
 def test_interrupted_replay_ends_its_measuring_process(log: EventLog, started: list[int]) -> None:
