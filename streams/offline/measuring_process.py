@@ -41,7 +41,7 @@ class MeasuringProcess:
         path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=[theirs.fileno()],

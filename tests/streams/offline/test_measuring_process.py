@@ -90,6 +90,15 @@ def test_failed_measuring_process_raises_user_error() -> None:
             process.finish()
 
 
+def test_process_ignores_packages_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("models", "streams"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    with MeasuringProcess(0.0, SETTINGS) as process:
+        assert process.finish().scores.accuracy == {}
+
+
 def die_within_result(pipe: Connection) -> None:
     for _ in ("the last records", "the request for the result"):
         pipe.recv_bytes()
