@@ -239,7 +239,9 @@ def _ranked(
     run_s = None if reference is None else reference / speed
     wait_s, bounds = answer.predicted_wait_s, answer.bounds
     source = answer.source if isinstance(answer, WaitAnswer) else "grid"
+    unverified = (answer.unverified or None) if isinstance(answer, WaitAnswer) else unverified_by_grid(job, answer)
     any_nodes = "a grid estimate is for any nodes" if job.constraint and source == "grid" else None
+    doubts = (answer.low_confidence or None, None if isinstance(answer, WaitAnswer) else unverified, any_nodes)
     return RankedSite(
         site=site,
         predicted_response_s=None if wait_s is None or run_s is None else wait_s + run_s,
@@ -249,8 +251,8 @@ def _ranked(
         p_start=_p_start(start_within_s, wait_s, bounds),
         speed=speed,
         source=source,
-        low_confidence="; ".join(filter(None, (answer.low_confidence or None, any_nodes))) or None,
-        unverified=(answer.unverified or None) if isinstance(answer, WaitAnswer) else unverified_by_grid(job, answer),
+        low_confidence="; ".join(filter(None, doubts)) or None,
+        unverified=unverified,
         why=answer.why if isinstance(answer, WaitAnswer) else None,
         recent=(answer.recent or None) if isinstance(answer, WaitAnswer) else None,
         **{name: getattr(answer, name) for name in _AS_ANSWERED},

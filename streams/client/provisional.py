@@ -45,8 +45,8 @@ def provisional_wait(
 
 def _of_estimate(job: JobRequest, estimate: GridEstimate, error: WorkerCompiling) -> WaitAnswer:
     copied = {name: getattr(estimate, name) for name in _ESTIMATE}
-    unverified = unverified_by_grid(job, estimate) or msgspec.UNSET
-    return _answer(estimate, error, source="grid", unverified=unverified, **copied)
+    unverified = unverified_by_grid(job, estimate)
+    return _answer(estimate, error, unverified, source="grid", **copied)
 
 
 def _of_waits(latest: GridEstimate, waits_s: list[float], error: WorkerCompiling) -> WaitAnswer:
@@ -55,6 +55,7 @@ def _of_waits(latest: GridEstimate, waits_s: list[float], error: WorkerCompiling
     return _answer(
         latest,
         error,
+        None,
         source="median",
         method="median",
         reason=f"median of the last {len(waits_s)} jobs to start",
@@ -64,13 +65,14 @@ def _of_waits(latest: GridEstimate, waits_s: list[float], error: WorkerCompiling
     )
 
 
-def _answer(latest: GridEstimate, error: WorkerCompiling, **fields: Any) -> WaitAnswer:
+def _answer(latest: GridEstimate, error: WorkerCompiling, unverified: str | None, **fields: Any) -> WaitAnswer:
     state = {name: getattr(latest, name) for name in _STATE}
     return WaitAnswer(
         id=new_id(),
         site=latest.site,
         made_at=latest.made_at,
-        low_confidence=f"provisional: {error}",
+        low_confidence="; ".join(filter(None, (f"provisional: {error}", unverified))),
+        unverified=unverified or msgspec.UNSET,
         **state,
         **fields,
     )

@@ -243,7 +243,7 @@ def test_grid_estimate_without_node_kinds_ranks_last() -> None:
 def test_rank_site_without_stated_gpus_comes_last() -> None:
     request = JobRequest(gpus=4, gpu_type="a100", walltime=7200.0)
     unsure = msgspec.structs.replace(
-        reply(0.0), low_confidence="the site does not report whether it has such GPUs", unverified="GPUs"
+        reply(1.0), low_confidence="the site does not report whether it has such GPUs", unverified="GPUs"
     )
     low_confidence = msgspec.structs.replace(reply(7200.0), low_confidence="only 3 of its jobs started so far")
     found = rank(request, {"cpus": unsure, "stands": stands(0.0), "mute": reply(None), "gpus": low_confidence}, {})
@@ -274,4 +274,5 @@ def test_grid_estimate_of_another_queue_is_unverified(
     estimate = msgspec.structs.replace(stands(10.0), queue=estimated)
     found = rank(JobRequest(walltime=7200.0, **named), {"stood": estimate, "live": reply(20.0)}, {})
     assert ranked(found)["stood"].unverified == unverified
+    assert ranked(found)["stood"].low_confidence == unverified  # the reason that the page and the command show
     assert found.ranking[-1].site == ("live" if unverified is None else "stood")

@@ -81,6 +81,7 @@ def test_provisional_wait_for_an_unknown_queue_is_unverified(monkeypatch: pytest
     with TestClient(app_of(questions)) as client:
         wait = client.get("/v1/sites/alder/wait?cpus=4&walltime=1h&queue=bacth").json()
     assert wait["unverified"] == "the site has no grid estimates for queue 'bacth'; this one is for 'batch'"
+    assert wait["low_confidence"] == f"provisional: {REASON}; {wait['unverified']}"
 
 
 def test_wait_without_a_shape_is_the_recent_median(served: TestClient[Any]) -> None:
