@@ -134,7 +134,8 @@ export function summary({ ranking, left_out }) {
   if (!sooner.length) return `${first.site} soonest: ${start}`;
   const least = sooner.reduce((a, b) => (b.predicted_wait_s < a.predicted_wait_s ? b : a));
   const soonest = startText(least.predicted_wait_s);
-  if (least.predicted_response_s < first.predicted_response_s) {
+  const later = least.predicted_response_s > first.predicted_response_s; // not without response times
+  if (!later) {
     const doubt = least.unverified ? "it may lack a requested resource" : "its estimate is less certain";
     return `${first.site} ranks first: ${start} ${least.site} may start sooner, ${soonest}, but ${doubt}.`;
   }
