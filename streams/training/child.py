@@ -71,7 +71,7 @@ class Child:
         with theirs:
             files = [theirs.fileno(), self._file.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, *map(str, files), str(threads)],
+                [sys.executable, "-P", "-m", __name__, *map(str, files), str(threads)],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=files,

@@ -72,6 +72,17 @@ def test_training_data_have_no_file_name_on_disk(tmp_path: Path, monkeypatch: py
         child.close()
 
 
+def test_child_ignores_packages_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    child = Child()
+    try:
+        assert child.call(pickle.dumps(b",".join), [b"row"], 60.0) == b"row"
+    finally:
+        child.close()
+
+
 def test_cancelled_training_is_skipped() -> None:
     gate, done = threading.Event(), list[str]()
     begin(gated(gate, done, "under way"), [])
