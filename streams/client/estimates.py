@@ -85,7 +85,8 @@ class EstimateCache:
 
     def latest_site(self) -> str | None:
         """Return the site whose estimates were renewed last; None if there are no estimates."""
-        renewed = {site: max(one.updated for one in self._current(site).values()) for site in self.sites}
+        current = {site: self._current(site) for site in list(self._estimates)}
+        renewed = {site: max(one.updated for one in found.values()) for site, found in current.items() if found}
         return max(renewed, key=renewed.__getitem__, default=None)
 
     def estimates(self, site: str) -> SiteEstimates | None:

@@ -1,5 +1,6 @@
 """The cache of grid estimates and outcomes."""
 
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -47,6 +48,20 @@ class TestEstimateCache:
         assert [(one.cpus, one.predicted_wait_s) for one in found.estimates] == [(4, 5.0), (8, 2.0)]
         assert found.latest.cpus == 8
         assert (cache.estimates("elm"), cache.knows("elm")) == (None, False)
+
+    def test_latest_site_has_the_newest_estimate(self) -> None:
+        cache = self.cache()
+        assert cache.latest_site() is None
+        for site, age_s in (("alder", 2.0), ("birch", 1.0), ("cedar", 3.0)):
+            self.put(cache, site, Shape(4, 600.0), updated=NOW - age_s)
+        assert cache.latest_site() == "birch"
+
+    def test_latest_site_ignores_one_that_expires_meanwhile(self) -> None:
+        expiry = NOW + 24 * HOUR
+        cache = EstimateCache(hours=24, clock=count(expiry).__next__)
+        self.put(cache, "alder", Shape(4, 600.0))
+        assert cache.latest_site() == "alder"
+        assert cache.latest_site() is None
 
     def test_cache_ignores_estimates_in_previous_partition(self) -> None:
         cache, shape = self.cache(), Shape(4, 600.0)
