@@ -57,8 +57,8 @@ other."""
 
 FIRST_WIDER, FIRST_JOBS = 0.75, 200.0
 """Widening of the upper bounds of a new site, as a share of them on the scale, and the number of jobs after which half
-of it is left. The experts know how waits vary within sites, and a new site may differ from all of them. Bounds of long
-waits need more of it: 1 min becomes 2.5 min, and 1 h becomes 4.2 h."""
+of it is left; a job counts as its weight. The experts know how waits vary within sites, and a new site may differ from
+all of them. Bounds of long waits need more of it: 1 min becomes 2.7 min, and 1 h becomes 4.2 h."""
 
 
 class QuantilesState(NamedTuple):
