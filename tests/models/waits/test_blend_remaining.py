@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from models.arrays import Floats, Ints
 from models.engine import reestimates
 from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
@@ -17,7 +18,7 @@ from models.site.job import Estimate, Job, LaterEstimate, Phase
 from models.waits.blend import Blend
 from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S
-from models.waits.blend.remaining.calibration import Calibration
+from models.waits.blend.remaining.calibration import BoundsInForce, Calibration
 from models.waits.blend.remaining.experts import EXPERTS, FORESTS, AgeExperts
 from models.waits.blend.remaining.remaining_wait import _HEAD, landmarks
 from tests.support.engines import encoded, engine_after
@@ -188,7 +189,11 @@ def test_all_bounds_in_force_at_landmarks_are_learned(monkeypatch: pytest.Monkey
     monkeypatch.setattr(reestimates, "MIN_MOVE_S", 0.0)
     monkeypatch.setattr(reestimates, "MIN_MOVE_RATIO", 0.0)  # every estimate is published
     learned: list[tuple[list[int], list[list[bool]]]] = []
-    monkeypatch.setattr(Calibration, "learn", lambda _, *args: learned.append((args[0].tolist(), args[1].tolist())))
+
+    def learn(_: Calibration, numbers: Ints, in_force: BoundsInForce, wait_s: float, weight: float = 1.0) -> None:
+        learned.append((numbers.tolist(), (wait_s <= in_force.bounds_s).tolist()))
+
+    monkeypatch.setattr(Calibration, "learn", learn)
     engine, published, most = Engine("s", BLEND), defaultdict[str, list[Prediction]](list), 0
     for event in busy_days(3):
         learned.clear()
@@ -216,37 +221,67 @@ def test_later_bounds_of_a_group_do_not_count_for_younger_ages() -> None:
         assert (remaining._calibration.state.by_age == before).all()
 
 
+RAW_S = np.array([[10.0, 600.0, 900.0, 1000.0]])
+
+
+def calibrated(calibration: Calibration, number: int) -> Floats:
+    """Return the bounds of a job of this age class, (QUANTILES,) seconds."""
+    return np.asarray(calibration.bounds(np.array([number]), RAW_S[:, MEDIAN], RAW_S)[0])
+
+
+def learn_wait(calibration: Calibration, number: int, wait_s: float) -> None:
+    """Learn the wait of a job whose bounds of this age class have just been made."""
+    numbers, bounds_s = np.array([number]), calibrated(calibration, number)
+    in_force = BoundsInForce(numbers, bounds_s.reshape(1, -1), calibration.shift(number).reshape(1, -1))
+    calibration.learn(numbers, in_force, wait_s)
+
+
 @pytest.mark.parametrize("number", [0, 3, AGES - 1])
 def test_calibrated_bounds_have_stated_coverage(number: int) -> None:
     dice, calibration, covered = np.random.default_rng(number), Calibration(), np.zeros(len(BOUNDS))
-    raw_bounds_s = np.array([[10.0, 600.0, 900.0, 1000.0]])  # far too narrow
     for turn in range(4000):
         wait_s = float(dice.exponential(3000.0))
-        bounds_s = calibration.bounds(np.array([number]), raw_bounds_s[:, MEDIAN], raw_bounds_s)[0]
-        held = wait_s <= bounds_s
-        calibration.learn(np.array([number]), held[None])
-        covered += held * (turn >= 2000)
+        covered += (wait_s <= calibrated(calibration, number)) * (turn >= 2000)
+        learn_wait(calibration, number, wait_s)
     assert (covered / 2000)[[2, 3]].tolist() == pytest.approx([0.9, 0.95], abs=0.02)
 
 
+def test_burst_moves_the_shift_about_as_far_as_its_wait() -> None:
+    calibration, numbers, wait_s = Calibration(), np.array([3]), 36_000.0
+    bounds_s, shifts = calibrated(calibration, 3).reshape(1, -1), calibration.shift(3).reshape(1, -1)
+    found_s = list[float]()
+    for _ in range(1000):  # all were estimated before one of them started
+        calibration.learn(numbers, BoundsInForce(numbers, bounds_s, shifts), wait_s)
+        found_s.append(calibrated(calibration, 3).item(2))
+    assert found_s[1] < 0.1 * wait_s
+    assert 0.5 * wait_s < found_s[99] < found_s[-1] < 1.5 * wait_s
+
+
+def test_bounds_of_first_age_do_not_move_those_of_others() -> None:
+    calibration = Calibration()
+    for _ in range(100):
+        learn_wait(calibration, 0, 1e6)
+    assert calibration.state.site.tolist() == [0.0] * len(BOUNDS)
+    learn_wait(calibration, 1, 1e6)
+    assert (calibration.state.site > 0.0).all()
+
+
 def test_bounds_of_age_without_landmarks_follow_younger_age() -> None:
-    calibration, quantiles_s = Calibration(), np.array([[10.0, 600.0, 900.0, 1000.0]])
-    before_s = calibration.bounds(np.array([4]), quantiles_s[:, MEDIAN], quantiles_s)
+    calibration = Calibration()
+    before_s = calibrated(calibration, 4)
     for _ in range(60):
-        calibration.learn(np.array([3]), np.zeros((1, len(BOUNDS)), np.bool_))
-    young_s, old_s = (calibration.bounds(np.array([age]), quantiles_s[:, MEDIAN], quantiles_s) for age in (3, 4))
-    assert (young_s[0, 2:] > 2.0 * before_s[0, 2:]).all()
-    assert old_s[0, 2:].tolist() == pytest.approx(young_s[0, 2:].tolist())
+        learn_wait(calibration, 3, 1e9)
+    young_s, old_s = calibrated(calibration, 3), calibrated(calibration, 4)
+    assert (young_s[2:] > 2.0 * before_s[2:]).all()
+    assert old_s[2:].tolist() == pytest.approx(young_s[2:].tolist())
 
 
 def test_own_landmarks_separate_bounds_of_old_age() -> None:
-    calibration, quantiles_s = Calibration(), np.array([[10.0, 600.0, 900.0, 1000.0]])
-    missed, covered = np.zeros((1, len(BOUNDS)), np.bool_), np.ones((1, len(BOUNDS)), np.bool_)
+    calibration = Calibration()
     for _ in range(300):
-        calibration.learn(np.array([3]), missed)
-        calibration.learn(np.array([4]), covered)
-    young_s, old_s = (calibration.bounds(np.array([age]), quantiles_s[:, MEDIAN], quantiles_s) for age in (3, 4))
-    assert young_s.item(0, 2) > 4.0 * old_s.item(0, 2)
+        learn_wait(calibration, 3, 1e9)
+        learn_wait(calibration, 4, 1.0)
+    assert calibrated(calibration, 3).item(2) > 4.0 * calibrated(calibration, 4).item(2)
 
 
 def test_landmarks_double_at_each_step() -> None:

@@ -1,11 +1,11 @@
 """Bounds of remaining waits with the right coverage at every age."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from models.arrays import Flags, Floats, Ints
+from models.arrays import Floats, Ints
 from models.kernels import njit
 from models.waits.blend.mixture import SITE_SHARE, scaled, seconds
 from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES
@@ -35,6 +35,25 @@ the forests have learned yet."""
 MIN_BOUND_S: Final = 120.0
 """Minimum of the upper bounds: a scheduler takes a minute or two to start a job."""
 
+FAR: Final = 0.35
+"""Before `FIRST_SHIFTED_CLASS`, a bound does not count if the shift has moved by more than this since, and with the
+current shift it would have covered a wait that it missed, or the reverse. All jobs of a burst exceed the same bound:
+each would move the shift further, although the first few were enough."""
+
+
+class BoundsInForce(NamedTuple):
+    """Bounds of a job that were in force at the end of age classes.
+
+    Attributes:
+        made_in: the classes in which they were made, (n,).
+        bounds_s: the bounds, (n, QUANTILES) seconds.
+        shifts: the shifts of these classes then, (n, QUANTILES) on the scale; nan: not known.
+    """
+
+    made_in: Ints
+    bounds_s: Floats
+    shifts: Floats
+
 
 class CalibrationState(msgspec.Struct, array_like=True):
     """Shifts of the bounds, on the scale.
@@ -56,9 +75,10 @@ class Calibration:
 
     A class with few landmarks has mainly the shift of the next younger class.
 
-    >>> calibration = Calibration()
+    >>> calibration, missed_s = Calibration(), np.full((1, 4), 60.0)
     >>> for _ in range(50):
-    ...     calibration.learn(np.array([2]), np.zeros((1, 4), np.bool_))
+    ...     missed = BoundsInForce(np.array([2]), missed_s, calibration.shift(2).reshape(1, 4))
+    ...     calibration.learn(np.array([2]), missed, wait_s=3600.0)
     >>> bounds_s = calibration.bounds(np.array([2]), np.array([600.0]), np.array([[60.0, 600.0, 3600.0, 7200.0]]))
     >>> bounds_s.item(0, 2) > 3600.0
     True
@@ -81,28 +101,51 @@ class Calibration:
         _bounds(numbers, quantiles_s, estimates_s, shifts, found)
         return found
 
-    def learn(self, numbers: Ints, covered: Flags, weight: float = 1.0) -> None:
-        """Learn whether each of the bounds in force covered the wait of a job, (landmarks, QUANTILES).
+    def shift(self, number: int) -> Floats:
+        """Return the current shift of each bound of an age class, (QUANTILES,) on the scale."""
+        return np.asarray(_shifts(self.state.site, self.state.by_age, self.state.landmarks)[number])
+
+    def learn(self, numbers: Ints, in_force: BoundsInForce, wait_s: float, weight: float = 1.0) -> None:
+        """Learn whether each of the bounds in force covered the wait of a job.
 
         Args:
-            numbers: the age classes of the landmarks, (landmarks,).
-            covered: whether the bounds covered the wait.
+            numbers: the age classes for which they count, (n,).
+            in_force: the bounds.
+            wait_s: the wait, in seconds.
             weight: what the job counts.
         """
-        _learn(self.state.site, self.state.by_age, self.state.landmarks, numbers, covered, weight)
+        state = self.state
+        _learn(state.site, state.by_age, state.landmarks, numbers, *in_force, wait_s, weight)
 
 
 @njit(cache=True, nogil=True)
-def _learn(site: Floats, by_age: Floats, landmarks: Floats, numbers: Ints, covered: Flags, weight: float) -> None:
-    for landmark in range(len(numbers)):
-        number = numbers[landmark]
+def _learn(
+    site: Floats,
+    by_age: Floats,
+    landmarks: Floats,
+    numbers: Ints,
+    made_in: Ints,
+    bounds_s: Floats,
+    shifts: Floats,
+    wait_s: float,
+    weight: float,
+) -> None:
+    now = _shifts(site, by_age, landmarks)
+    for nth in range(len(numbers)):
+        number = numbers[nth]
         landmarks[number] += weight
         size = weight * (OLD_STEPS if number >= FIRST_SHIFTED_CLASS else 1.0)
         for place in range(QUANTILES):
-            probability = PROBABILITIES[place]
-            moved = size * STEPS[place] * (probability - 1.0 if covered[landmark, place] else probability)
-            site[place] += SITE_SHARE * moved
-            by_age[number, place] += moved
+            probability, bound_s = PROBABILITIES[place], bounds_s[nth, place]
+            covered, moved = wait_s <= bound_s, now[made_in[nth], place] - shifts[nth, place]
+            is_young = number < FIRST_SHIFTED_CLASS and place != MEDIAN
+            now_s = seconds(scaled(max(bound_s, 0.0)) + moved)
+            if is_young and abs(moved) > FAR and covered != (wait_s <= now_s):
+                continue
+            step = size * STEPS[place] * (probability - 1.0 if covered else probability)
+            by_age[number, place] += step
+            if number > 0:  # in the first class, most bounds in force are those of the first prediction
+                site[place] += SITE_SHARE * step
 
 
 @njit(cache=True, nogil=True)

@@ -21,7 +21,7 @@ from models.stored_values import check_alike, encode, reader
 from models.trainer import trainer
 from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN, QUANTILES
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S, age_class, age_classes
-from models.waits.blend.remaining.calibration import Calibration, CalibrationState
+from models.waits.blend.remaining.calibration import BoundsInForce, Calibration, CalibrationState
 from models.waits.blend.remaining.experts import (
     CONDITIONAL,
     EXPERTS,
@@ -70,13 +70,14 @@ _LANDMARK = np.dtype(
         ("age_class", "u1"),
         ("estimates_s", "<f4", (len(EXPERTS),)),
         ("bounds_s", "<f4", (QUANTILES,)),
+        ("shift", "<f4", (QUANTILES,)),
         ("row", "<f2", (len(NAMES),)),
     ]
 )
 """Record of a job at an age: the time (Unix seconds), the age's class, the experts' estimates, the bounds that were in
-force when the class began (nan: none), and the features."""
+force when the class began (nan: none), the shift of the class, and the features."""
 
-_LANDMARK_HEAD = Struct(f"<dB{len(EXPERTS) + QUANTILES}f")  # the same before the features
+_LANDMARK_HEAD = Struct(f"<dB{len(EXPERTS) + 2 * QUANTILES}f")  # the same before the features
 _NO_BOUNDS: Final = (nan,) * QUANTILES
 _LANDMARK_BYTES = _LANDMARK.itemsize
 _AGE_CLASS = 8  # the place of the age class in a landmark
@@ -208,8 +209,8 @@ class RemainingWait(Method):
         if value is None or ready != job.ready:
             value = _HEAD.pack(job.ready, queued)  # the wait was restarted, and earlier landmarks are not part of it
         if len(value) == _HEAD.size or value[_AGE_CLASS - _LANDMARK_BYTES] < number:
-            landmark = _LANDMARK_HEAD.pack(at, number, *estimates_s.tolist(), *in_force_s) + row.tobytes()
-            self._landmarks.put(job.key, value + landmark)
+            numbers = *estimates_s.tolist(), *in_force_s, *self._calibration.shift(number).tolist()
+            self._landmarks.put(job.key, value + _LANDMARK_HEAD.pack(at, number, *numbers) + row.tobytes())
 
     def job_dequeued(self, job: Job, first: Estimate | None, wait_s: float, cancelled: bool) -> None:
         """Learn that a job left the queue after `wait_s` seconds; `first` is its first prediction."""
@@ -244,16 +245,19 @@ class RemainingWait(Method):
         passed, begin = bisect_left(LANDMARKS_S, wait_s), 0
         if not passed:
             return
-        numbers, in_force_s = list[int](), list[Sequence[float]]()
-        classes, bounds_s = noted["age_class"].tolist(), noted["bounds_s"].tolist()
-        for number, bounds in zip([*classes, passed], [*bounds_s, last_s], strict=True):
+        classes, numbers, places = noted["age_class"].tolist(), list[int](), list[int]()
+        bounds_s = np.vstack((noted["bounds_s"], [last_s])).astype(np.float64)
+        for place, number in enumerate((*classes, passed)):
             end = min(number, passed)  # the start event may be late
-            if not isnan(bounds[0]):
+            if not isnan(bounds_s.item(place, 0)):
                 numbers += range(begin, end)
-                in_force_s += [bounds] * (end - begin)
+                places += [place] * (end - begin)
             begin = end
         if numbers:
-            self._calibration.learn(np.array(numbers), wait_s <= np.array(in_force_s), weight)
+            shifts = np.vstack((noted["shift"], noted["shift"][-1:] if classes else [_NO_BOUNDS])).astype(np.float64)
+            made_in = np.array([*classes, classes[-1] if classes else 0])
+            in_force = BoundsInForce(made_in[places], bounds_s[places], shifts[places])
+            self._calibration.learn(np.array(numbers), in_force, wait_s, weight)
 
     def forget(self, key: JobKey) -> None:
         """Drop a job whose wait will stay unknown."""
