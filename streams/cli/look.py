@@ -199,7 +199,7 @@ def waiting_notice(settings: "Settings", site: str | None) -> str:
             sites = []
         if sites and site not in sites:
             missing = printable(str(unknown_site(site, sites)))
-            notice += f" {missing[:1].upper()}{missing[1:]}."
+            notice += f" {missing[:1].upper()}{missing[1:]}. A new site appears with its first estimates."
     return f"{notice} Press Ctrl-C to stop."
 
 

@@ -47,6 +47,7 @@ def test_watch_notice_lists_sites_if_the_chosen_one_is_missing(monkeypatch: pyte
 
     monkeypatch.setattr(listing, "client_for", lambda *_: nullcontext(SimpleNamespace(sites=["ctc", "kth"])))
     missing = " There is no site 'kht'; did you mean 'kth'? There are: ctc, kth."
+    missing += " A new site appears with its first estimates."
     for site, hint in (("kht", missing), ("kth", ""), (None, "")):
         expected = f"Waiting for predictions; none received yet.{hint} Press Ctrl-C to stop."
         assert waiting_notice(Settings(), site) == expected
