@@ -3,18 +3,17 @@
 The process starts without the main module and without the engine. It ends with its parent.
 """
 
-import os
 import signal
 import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from models.engine.settings import EngineSettings
+from streams import python_process
 from streams.errors import UserError
 from streams.offline.replay_measures import MeasureCounts, MeasuredRecord, ReplayMeasures
 
@@ -38,14 +37,13 @@ class MeasuringProcess:
     def __init__(self, begin: float, settings: EngineSettings) -> None:
         self._waiting: list[MeasuredRecord] = []
         self._pipe, theirs = Pipe()
-        path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": path},
+                env=python_process.environment(),
                 start_new_session=True,
             )
         self._pipe.send((begin, settings))

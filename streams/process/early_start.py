@@ -6,13 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from signal import SIGTERM, signal
 from typing import NoReturn
 
 import msgspec
 
 from models.engine.settings import EngineSettings
+from streams import python_process
 
 MODULE = "streams.process.early_start"
 
@@ -24,13 +24,12 @@ def compiling_early(settings: EngineSettings) -> Iterator[None]:
     A worker that starts meanwhile waits for it, and loads the kernels. The process has no output: if it fails, the
     worker compiles, and reports the cause.
     """
-    path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
     process = subprocess.Popen(
         [sys.executable, "-m", MODULE, msgspec.json.encode(settings).decode()],
         stdin=subprocess.PIPE,  # closes however this process ends, and the other one then ends too
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path},
+        env=python_process.environment(),
         start_new_session=True,
     )
     with process:

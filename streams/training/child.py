@@ -22,10 +22,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import IO, Any
 
 from models import trainer
+from streams import python_process
 
 NICENESS = 5
 """Niceness of the child; moderate, because an event may have to wait for a training on a busy machine."""
@@ -67,7 +67,6 @@ class Child:
         """CPU time of the process, seconds, from its last heartbeat."""
         self._pipe, theirs = Pipe()
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # open as long as the process runs
-        path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
         with theirs:
             files = [theirs.fileno(), self._file.fileno()]
             self._process = subprocess.Popen(
@@ -75,7 +74,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=files,
-                env={**os.environ, "PYTHONPATH": path},
+                env=python_process.environment(),
                 start_new_session=True,
             )
 

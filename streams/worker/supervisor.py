@@ -6,7 +6,6 @@ on several machines. This process only restarts a process that ends, and forward
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from streams import python_process
 from streams.errors import UserError
 from streams.process.scraping import Families, port_error
 from streams.settings import Settings
@@ -83,7 +83,6 @@ class WorkerProcess:
     async def start(self) -> None:
         """Start the process. It ends when its standard input closes, for example because this process is killed."""
         self._socket.unlink(missing_ok=True)
-        path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
         with tempfile.TemporaryFile() as orders:  # without a name, because it contains passwords
             orders.write(msgspec.msgpack.encode(self._orders))
             orders.seek(0)
@@ -91,7 +90,7 @@ class WorkerProcess:
                 *(sys.executable, "-m", "streams.worker.process", str(orders.fileno())),
                 stdin=asyncio.subprocess.PIPE,
                 pass_fds=[orders.fileno()],
-                env={**os.environ, "PYTHONPATH": path},
+                env=python_process.environment(),
             )
 
     async def ended(self) -> int:

@@ -15,16 +15,15 @@ from pathlib import Path
 from deploy.local.stack.jars import class_cache, kafka_jars, require
 from deploy.local.stack.process import StackUnavailable
 from deploy.local.stack.servers import JAVA_OPTIONS, VERIFY_CACHE, Kafka
+from models.kernel_folder import MAX_UNUSED_S
 
-UNUSED_DAYS = 30.0  # as for compiled kernels
-DAY_S = 86400.0
 MAX_DUMP_S = 300.0  # maximum time for the end of the training run, in which Java writes the cache
 
 
 def create() -> None:
     """Create the cache unless it cannot be written: start Kafka in a temporary directory, and stop it.
 
-    An intact cache stays. Caches of other versions are removed if no Kafka has started with them for `UNUSED_DAYS`.
+    An intact cache stays. Caches of other versions are removed if no Kafka has started with them for `MAX_UNUSED_S`.
 
     Raises:
         StackUnavailable: Java or a jar is not available.
@@ -56,7 +55,7 @@ def is_intact(cache: Path, jars: Sequence[Path]) -> bool:
 
 def _remove_unused(place: Path) -> None:
     """Remove the caches beside this one that have not been used for long."""
-    oldest = time.time() - UNUSED_DAYS * DAY_S
+    oldest = time.time() - MAX_UNUSED_S
     for cache in (*place.parent.glob("kafka-*.aot"), *place.parent.glob("kafka-*.jsa")):
         with suppress(OSError):  # another process removes it too, or it may not be written
             if cache != place and cache.stat().st_mtime < oldest:

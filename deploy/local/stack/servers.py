@@ -117,11 +117,8 @@ class Kafka(process.Server):
         if (cache := class_cache(jars)).exists():
             with suppress(OSError):  # another user may own it
                 os.utime(cache)  # unused caches are removed
-            java += [
-                f"-XX:AOTCache={cache}",
-                "-Xlog:aot*=error",
-                *VERIFY_CACHE,
-            ]  # parts that do not fit are only slower
+            # Parts of the cache that do not fit only slow the start down.
+            java += [f"-XX:AOTCache={cache}", "-Xlog:aot*=error", *VERIFY_CACHE]
         java += ["-cp", os.pathsep.join(map(str, jars))]
         if not (self.directory / "data" / "meta.properties").exists():
             self._format([*java, "kafka.tools.StorageTool", "format", "--config", config])
