@@ -25,7 +25,7 @@ def compiling_early(settings: EngineSettings) -> Iterator[None]:
     worker compiles, and reports the cause.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", MODULE, msgspec.json.encode(settings).decode()],
+        python_process.command(MODULE, msgspec.json.encode(settings).decode()),
         stdin=subprocess.PIPE,  # closes however this process ends, and the other one then ends too
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,7 +1,6 @@
 """Compile the kernels of the methods at the first start on a machine, with two of its CPUs."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,6 +8,7 @@ from models import kernel_folder, kernels
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up, warm_up_half
 from models.waits.order import compiled_steps
+from streams import python_process
 from streams.process.compile_progress import published
 from streams.process.compiling import collecting_seldom, compiling_alone, reported_progress
 from streams.settings.usable_cpus import usable_cpus
@@ -32,7 +32,7 @@ def _second_process() -> Iterator[None]:
     if kernels.is_compiled(compiled_steps.__file__) or usable_cpus() < 2:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-m", __name__])
+    process = subprocess.Popen(python_process.command(__name__), env=python_process.environment())
     try:
         yield
     finally:

@@ -70,7 +70,7 @@ class Child:
         with theirs:
             files = [theirs.fileno(), self._file.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, *map(str, files), str(threads)],
+                python_process.command(__name__, *map(str, files), str(threads)),
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=files,

@@ -7,7 +7,6 @@ on several machines. This process only restarts a process that ends, and forward
 import asyncio
 import logging
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -87,7 +86,7 @@ class WorkerProcess:
             orders.write(msgspec.msgpack.encode(self._orders))
             orders.seek(0)
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "streams.worker.process", str(orders.fileno())),
+                *python_process.command("streams.worker.process", str(orders.fileno())),
                 stdin=asyncio.subprocess.PIPE,
                 pass_fds=[orders.fileno()],
                 env=python_process.environment(),

@@ -14,6 +14,7 @@ from numba import njit
 
 from models import kernels
 from models.engine.settings import EngineSettings
+from streams import python_process
 from streams.bulk.reading import read_log
 from streams.offline import compare
 from streams.offline.excerpt import whole
@@ -88,8 +89,8 @@ def test_compile_kernels_starts_second_process_if_needed(
     started: list[subprocess.Popen[bytes]] = []
     begin = subprocess.Popen
 
-    def popen(command: list[str]) -> subprocess.Popen[bytes]:
-        assert command == [sys.executable, "-m", first_start.__name__]
+    def popen(command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        assert command == python_process.command(first_start.__name__) and env == python_process.environment()
         started.append(begin([sys.executable, "-c", "import time; time.sleep(600)"]))
         return started[-1]
 

@@ -10,6 +10,7 @@ import pytest
 
 from models import kernels
 from models.engine.settings import EngineSettings
+from streams import python_process
 from streams.process import early_start, first_start
 from streams.process.early_start import compiling_early
 
@@ -24,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     begin = subprocess.Popen
 
     def popen(command: list[str], **options: object) -> subprocess.Popen[bytes]:
-        assert command[:3] == [sys.executable, "-m", early_start.MODULE] == [*command[:2], early_start.__name__]
+        assert command[:-1] == python_process.command(early_start.__name__)
         found.append(begin([sys.executable, "-c", "import sys; sys.stdin.read()"], **options))
         return found[-1]
 

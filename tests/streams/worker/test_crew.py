@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from streams import python_process
 from streams.settings import KafkaSettings, Settings, WorkerSettings, sections
 from streams.worker import supervisor
 from streams.worker.supervisor import StartSettings, WorkerProcess, merged
@@ -63,7 +64,8 @@ def test_worker_process_settings_have_no_file_on_disk(tmp_path: Path, monkeypatc
     start_settings: list[StartSettings] = []
 
     async def starts(*command: str, pass_fds: list[int], **_: Any) -> None:
-        assert [str(number) for number in pass_fds] == [command[-1]] and not [*tmp_path.iterdir()]
+        assert [*command] == python_process.command("streams.worker.process", str(pass_fds[0]))
+        assert len(pass_fds) == 1 and not [*tmp_path.iterdir()]
         start_settings.append(msgspec.msgpack.decode(os.pread(pass_fds[0], 1 << 20, 0), type=StartSettings))
         assert os.lseek(pass_fds[0], 0, os.SEEK_CUR) == 0
 
