@@ -4,9 +4,10 @@ The process starts without the main module and without the engine. It ends with 
 """
 
 import signal
+import socket
+import struct
 import subprocess
 import sys
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Self
 
@@ -19,6 +20,9 @@ from streams.offline.replay_measures import MeasureCounts, MeasuredRecord, Repla
 
 TOGETHER = 256  # records a message
 
+MAX_WAIT_S = 300
+"""Maximum time without progress of the process, seconds; a message normally needs a fraction of a second."""
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -30,22 +34,25 @@ class MeasuringProcess:
         settings: settings of the replay.
 
     Raises:
-        UserError: the process ended early.
+        UserError: the process ended early, or hangs.
         OSError: it cannot be started.
     """
 
     def __init__(self, begin: float, settings: EngineSettings) -> None:
         self._waiting: list[MeasuredRecord] = []
-        self._pipe, theirs = Pipe()
-        with theirs:
+        ours, theirs = socket.socketpair()
+        for limit in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, limit, struct.pack("ll", MAX_WAIT_S, 0))
+        with ours, theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                python_process.command(__name__, str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=[theirs.fileno()],
                 env=python_process.environment(),
                 start_new_session=True,
             )
+            self._pipe = Connection(ours.detach())
         self._pipe.send((begin, settings))
 
     def add(self, record: MeasuredRecord) -> None:
@@ -60,20 +67,26 @@ class MeasuringProcess:
         try:
             self._pipe.send_bytes(b"")
             return msgspec.msgpack.decode(self._pipe.recv_bytes(), type=MeasureCounts)
+        except BlockingIOError:
+            raise _unresponsive() from None
         except (EOFError, OSError):  # also within a message
             raise self._ended() from None
 
     def _send(self) -> None:
         try:
             self._pipe.send_bytes(_encoder.encode(self._waiting))
+        except BlockingIOError:
+            raise _unresponsive() from None
         except ConnectionError:
             raise self._ended() from None
         self._waiting.clear()
 
     def _ended(self) -> UserError:
         code = self._process.wait()
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        return UserError(f"the process that measures the replay {how}; is there enough memory? Start the replay again")
+        if code >= 0:
+            return _error(f"ended with status {code}; its error is above")
+        cause = ", possibly for lack of memory" if code == -signal.SIGKILL else ""
+        return _error(f"was killed by {signal.Signals(-code).name}{cause}")
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +95,14 @@ class MeasuringProcess:
         self._process.kill()
         self._process.wait()
         self._pipe.close()
+
+
+def _error(problem: str) -> UserError:
+    return UserError(f"the process that measures the replay {problem}; start the replay again")
+
+
+def _unresponsive() -> UserError:
+    return _error(f"has not responded for {MAX_WAIT_S} s")
 
 
 def main() -> None:

@@ -144,7 +144,7 @@ class ScoredReplay:
         """Replay the remaining events; `advance` is called at each submission, also those before an interruption.
 
         Raises:
-            UserError: a file cannot be written, or the process that measures was killed.
+            UserError: a file cannot be written, or the process that measures was killed, or hangs.
         """
         processes().threads = self._threads
         predictions, outcomes = self._files
@@ -168,7 +168,12 @@ class ScoredReplay:
         if self._threads == 1 or self._state_file is not None or self._excerpt.jobs < APART_JOBS:
             yield
             return
-        with MeasuringProcess(self._excerpt.log.begin, self._settings) as process:
+        try:
+            started = MeasuringProcess(self._excerpt.log.begin, self._settings)
+        except OSError:  # such as too little memory for a process; the result is the same without one
+            yield
+            return
+        with started as process:
             self._measure = process.add
             yield
             self._measures.counted = process.finish()

@@ -1,5 +1,6 @@
 """Long replays are measured by a process of their own, with the same result."""
 
+import errno
 import os
 import signal
 import struct
@@ -78,15 +79,40 @@ def test_killed_measuring_process_raises_user_error(log: EventLog, started: list
         if psutil.pid_exists(started[0]):
             os.kill(started[0], signal.SIGKILL)
 
-    with pytest.raises(UserError, match="the process that measures the replay was killed by SIGKILL"):
+    with pytest.raises(UserError, match="the replay was killed by SIGKILL, possibly for lack of memory"):
         ScoredReplay(whole(log), SETTINGS, JobRange()).run(kill)
+
+
+@pytest.mark.parametrize("records", [0, 20_000])
+def test_hanging_measuring_process_raises_user_error(monkeypatch: pytest.MonkeyPatch, records: int) -> None:
+    monkeypatch.setattr(measuring_process, "MAX_WAIT_S", 1)
+    record: Any = b"one that is never read, so that the pipe is full"
+    with MeasuringProcess(0.0, SETTINGS) as process:
+        os.kill(process._process.pid, signal.SIGSTOP)
+        with pytest.raises(UserError, match="the replay has not responded for 1 s; start the replay again"):
+            for _ in range(records):
+                process.add(record)
+            process.finish()
+    assert not psutil.pid_exists(process._process.pid)
+
+
+def test_replay_measures_itself_if_no_process_starts(
+    log: EventLog, started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(scored, "MeasuringProcess", refuse)
+    run = ScoredReplay(whole(log), settings_for(EngineSettings(), ["median"]), JobRange())
+    run.run()
+    assert started == [] and run.scores.rows() != {}
 
 
 def test_failed_measuring_process_raises_user_error() -> None:
     invalid: Any = [b"no record"]
     with MeasuringProcess(0.0, SETTINGS) as process:
         process._waiting = invalid
-        with pytest.raises(UserError, match="the process that measures the replay ended with status 1"):
+        with pytest.raises(UserError, match="the replay ended with status 1; its error is above"):
             process.finish()
 
 
