@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ MIN_WARNED_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
 REPORT_EVERY_S = 5.0
 PROGRESS = "compiling {done} of {total} kernels{remaining}; first start only"
+INDEX = f"*.py{sys.version_info.major}{sys.version_info.minor}*.nbi"  # numba's file of a kernel for this Python
 MIN_SHARE = 0.05  # share of the kernels from which the time left is estimated
 
 _MODELS = method_registry.__name__.removesuffix("method_registry")
@@ -82,11 +83,22 @@ def _kernels() -> list[CPUDispatcher]:
     return list({id(one): one for one in found}.values())
 
 
+def _ready(every: Sequence[CPUDispatcher]) -> int:
+    """Return how many of these kernels are compiled: here, or in the cache, also by another process."""
+    folders = {Path(folder) for kernel in every if (folder := kernel.stats.cache_path)}
+    stored = sum(len([*folder.glob(INDEX)]) for folder in folders)
+    return max(stored, sum(bool(kernel.overloads) for kernel in every))
+
+
 class _Progress(event.Listener):  # type: ignore[misc]  # numba is untyped
-    """Reports at the first compilation, then every `REPORT_EVERY_S` seconds, how many of the kernels are ready."""
+    """Reports at the first compilation, then every `REPORT_EVERY_S` seconds, how many of the missing kernels are ready.
+
+    Kernels that were in the cache before do not count.
+    """
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
+        self._before: int | None = None
         self._begin = time.monotonic()
         self._latest = -math.inf
 
@@ -101,8 +113,11 @@ class _Progress(event.Listener):  # type: ignore[misc]  # numba is untyped
         if now - self._latest < REPORT_EVERY_S:
             return
         self._latest, every = now, _kernels()
-        done = sum(bool(kernel.overloads) for kernel in every)
-        self._report(progress_line(done, len(every), now - self._begin))
+        ready = _ready(every)
+        if self._before is None:
+            self._before = ready
+        missing = max(len(every) - self._before, 1)
+        self._report(progress_line(min(ready - self._before, missing), missing, now - self._begin))
 
 
 def reported_progress(report: Callable[[str], None]) -> AbstractContextManager[object]:

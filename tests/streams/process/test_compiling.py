@@ -2,12 +2,14 @@
 
 import fcntl
 import gc
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from signal import SIGTERM
+from typing import Any
 
 import pytest
 from numba import njit
@@ -120,6 +122,51 @@ def test_progress_of_compiling_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
         assert njit(lambda number: number - 1)(1) == 0
     assert len(reports) == 2  # at its begin and its end
     assert re.fullmatch(r"compiling \d+ of \d+ kernels.*; first start only", reports[0])
+
+
+KERNELS = """from models.kernels import njit
+
+
+@njit(cache=True)
+def double(number: int) -> int:
+    return 2 * number
+
+
+@njit(cache=True)
+def halve(number: int) -> int:
+    return number // 2
+
+
+@njit(cache=True)
+def negate(number: int) -> int:
+    return -number
+"""
+
+
+def test_progress_counts_missing_kernels_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Kernels in the cache are not reported as compiled; those that another process stores are."""
+    (tmp_path / "made_kernels.py").write_text(KERNELS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(compiling, "REPORT_EVERY_S", 0.0)
+
+    def loaded() -> Any:
+        sys.modules.pop("made_kernels", None)
+        module = importlib.import_module("made_kernels")
+        every = [module.double, module.halve, module.negate]
+        monkeypatch.setattr(compiling, "_kernels", lambda: every)
+        return module
+
+    loaded().double(1)
+    module, reports = loaded(), list[str]()
+    with reported_progress(reports.append):
+        assert module.double(1) == 2
+        assert reports == []
+        assert module.halve(2) == 1
+        assert loaded().negate(1) == -1  # as the second process does
+        monkeypatch.setattr(compiling, "_kernels", lambda: [module.double, module.halve, module.negate])
+        assert njit(lambda number: number - 3)(1) == -2  # the next report
+    counts = [re.findall(r"\d+ of \d+ kernels", report)[0] for report in reports]
+    assert counts == ["0 of 2 kernels", *3 * ["1 of 2 kernels"], *2 * ["2 of 2 kernels"]]
 
 
 def test_progress_line_has_remaining_time() -> None:
