@@ -300,7 +300,7 @@ class Server(ABC):
         while not (self.running and self._ready()):
             if time.monotonic() > looked + PROGRESS_EVERY_S:
                 looked, latest = time.monotonic(), self._progress()
-                if latest != progress:
+                if latest not in ("", progress):
                     deadline, progress = looked + self.ready_within, latest
                     self._on_progress(Progress(latest))
             if not self.running:

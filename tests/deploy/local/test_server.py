@@ -86,7 +86,7 @@ def test_server_not_ready_in_time_is_stopped(tmp_path: Path) -> None:
 def test_server_start_with_progress_extends_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Toy):
         def _progress(self) -> str:
-            return self._last_lines(1)
+            return self._last_lines(1).replace("step 4", "")  # nothing is compiled for a moment
 
     monkeypatch.setattr(process, "PROGRESS_EVERY_S", 0.1)
     slow, steps = (
@@ -100,7 +100,7 @@ def test_server_start_with_progress_extends_time_limit(tmp_path: Path, monkeypat
     slow._on_progress = lambda progress: steps.append(progress.step)
     with slow:
         assert slow.running
-    assert {"step 1", "step 3", "step 5"} <= set(steps)
+    assert {"step 1", "step 3", "step 5"} <= set(steps) and "" not in steps
 
 
 def test_server_ignoring_sigterm_is_killed_with_children(tmp_path: Path) -> None:
