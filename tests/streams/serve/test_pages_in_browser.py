@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from models.records import AnyAnswer, JobAnswer, JobsAnswer, OrderFit, SiteAnswer, WaitAnswer
+from streams.client.pending_questions import WorkerCompiling
 from streams.serve.sessions import LINK_S, signed
 from streams.settings.sections import ServeToken
 from tests.support.browser import Browser, browsing
@@ -202,12 +203,21 @@ def test_status_without_a_site_counts_no_workers(browser: Browser, url: str) -> 
         browser.open(f"{empty}status")
         browser.until(lambda: browser.text("#status-summary"))
         assert browser.text("#status-summary") == "0 sites, none stale; no message unread."
-        assert "once it has a site" in browser.text("#status-now")
+        assert browser.texts("#status-now .hint")[:1] == ["No site has reported yet."]
+        assert "once it has a site" in browser.text("#status-now") and not browser.all("#status-now table")
     browser.open(f"{url}status")
     browser.until(lambda: browser.all("#status-now table"))
     assert "Recent median would be" in browser.texts("#status-now thead th")
     browser.click("#status-now a[href='alerts']")
     browser.until(lambda: browser.all(".prose"))
+
+
+@pytest.mark.parametrize("width", [390, 900, 1400])
+def test_status_page_shows_a_site_name_in_one_line(browser: Browser, url: str, width: int) -> None:
+    browser.open(f"{url}status", width=width)
+    browser.until(lambda: browser.all("#status-now tbody th a"))
+    assert browser.run("return document.querySelector('#status-now tbody th a').getClientRects().length") == 1
+    assert browser.overflow() <= 0
 
 
 def test_pages_show_progress_of_compiling_worker(
@@ -223,6 +233,17 @@ def test_pages_show_progress_of_compiling_worker(
         browser.until(lambda: browser.text("#sites-status"))
         assert browser.text("#sites-status").startswith("No site has reported yet.")
         assert browser.text("#sites-status").endswith(f"The worker is not ready: {progress}.")
+
+
+def test_site_page_states_that_the_worker_compiles(browser: Browser, client: AlteringClient, url: str) -> None:
+    def compiling(_: AnyAnswer) -> AnyAnswer:
+        raise WorkerCompiling("the worker is not ready: compiling 137 of 210 kernels; first start only")
+
+    client.alter = compiling  # type: ignore[method-assign]
+    browser.open(f"{url}site?name=alder")
+    browser.until(lambda: browser.text("main .status"))
+    expected = "No answer yet: the worker is not ready: compiling 137 of 210 kernels; first start only."
+    assert browser.text("main .status") == expected
 
 
 def test_http_page_shows_curl_example(browser: Browser, url: str) -> None:

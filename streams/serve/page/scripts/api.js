@@ -72,7 +72,7 @@ export function errorText(error, site = "") {
     case 429:
       return "Too many requests in a minute. Try again in a minute.";
     case 503:
-      return `The service is not ready yet${error.detail ? `: ${error.detail}` : "."}`;
+      return error.detail ? `No answer yet: ${error.detail}.` : "The service is not ready yet.";
     case 504:
       return `No worker answers${site ? ` for ${site}` : ""}. It may be starting, or it has stopped.`;
     default:

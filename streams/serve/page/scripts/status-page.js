@@ -40,7 +40,8 @@ function workerSummary({ sites, workers, unanswered }) {
 
 function sections({ now, sites, workers }) {
   return [
-    h("section", { class: "chapter" }, h("h2", {}, "Sites"), siteTable(sites)),
+    h("section", { class: "chapter" }, h("h2", {}, "Sites"), sites.length ? siteTable(sites)
+      : h("p", { class: "hint" }, "No site has reported yet.")),
     h("section", { class: "chapter" }, h("h2", {}, "Workers"), workers.length ? workerTable(workers, now)
       : h("p", { class: "hint" }, sites.length ? "No worker has answered."
         : "A worker is listed here once it has a site, after the first event of that site.")),
@@ -105,7 +106,7 @@ function deadLetters(workers) {
   const rows = sorted.map(([reason, count]) => [cell(reason, { head: true }), cell(number(count), { kind: "figure" })]);
   return [
     table("Dead letters by reason, since the workers started", [["Reason"], ["Messages", "figure"]], rows, "reasons"),
-    h("p", { class: "hint" }, "The reference, “Events that are late, twice or wrong”, describes each reason and its handling."),
+    h("p", { class: "hint" }, "The reference, “Event outcomes”, describes each reason and its handling."),
   ];
 }
 
