@@ -3,7 +3,7 @@
     python wait_or_give_up.py 64 1h 30m
 
 prints a site and exits with 0. It exits with 75 if the job is unlikely to start within 30 minutes at any site. Needs
-the package queuecast-client; the service's address is in QUEUECAST_URL, its token in QUEUECAST_TOKEN.
+the package queuecast-client; the service's address is in QUEUECAST_URL, its token in QUEUECAST_SERVE_TOKEN.
 """
 
 import os
@@ -25,7 +25,7 @@ def site_in_time(ranking: Ranking, probability: float = 0.9) -> str | None:
 
 def main(cpus: str, walltime: str, patience: str) -> int:
     """Print the site and return the exit code: 0 for a site in time, `GIVE_UP` for none."""
-    client = HttpClient(os.environ["QUEUECAST_URL"], os.environ.get("QUEUECAST_TOKEN"))
+    client = HttpClient(os.environ["QUEUECAST_URL"], os.environ.get("QUEUECAST_SERVE_TOKEN"))
     try:
         found = site_in_time(client.rank(cpus=int(cpus), walltime=walltime, start_within=patience))
     except UserError as error:

@@ -2,7 +2,7 @@
 
     sky launch $(python launch_options.py 64 4h alder/gpu alder/batch birch/gpu) task.yaml
 
-Needs the package queuecast-client; the service's address is in QUEUECAST_URL, its token in QUEUECAST_TOKEN.
+Needs the package queuecast-client; the service's address is in QUEUECAST_URL, its token in QUEUECAST_SERVE_TOKEN.
 """
 
 import math
@@ -44,5 +44,5 @@ def _answer(client: HttpClient, cpus: int, walltime: str, place: str) -> WaitAns
 
 if __name__ == "__main__":
     cpus, walltime, *places = sys.argv[1:]
-    client = HttpClient(os.environ["QUEUECAST_URL"], os.environ.get("QUEUECAST_TOKEN"))
+    client = HttpClient(os.environ["QUEUECAST_URL"], os.environ.get("QUEUECAST_SERVE_TOKEN"))
     sys.stdout.write(" ".join(launch_options(client, int(cpus), walltime, places)) + "\n")

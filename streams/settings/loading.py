@@ -31,9 +31,9 @@ _REDIS_URL = re.compile(
     rf"|rediss?\+cluster://{_SEVERAL}/?"
 )
 NO_SETTINGS = frozenset(
-    f"{PREFIX}_{name}" for name in ("CONFIG", "CACHE", "DEBUG", "UP_OPEN", "URL", "WORKER", "SLURM")
+    f"{PREFIX}_{name}" for name in ("CONFIG", "CACHE", "DEBUG", "UP_OPEN", "URL", "SERVICE", "WORKER", "SLURM")
 )
-"""Variables of queuecast's that are no settings: of commands, of Compose's files and of the widget for a portal."""
+"""Variables of queuecast's that are no settings: of commands, of Compose's files and of the examples."""
 
 _INJECTED = re.compile(r"_SERVICE_(HOST|PORT)|_PORT$|(?<!WEB)_PORT_")
 """Variables that Kubernetes makes for services, which may be named as a section is."""

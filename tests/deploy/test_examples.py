@@ -1,10 +1,12 @@
 """Examples for CI, Snakemake, Parsl, SkyPilot and the IRI facility API, with a fake client."""
 
 import asyncio
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from deploy.ci import wait_or_give_up
 from deploy.iri.start_estimate import with_start
@@ -15,7 +17,10 @@ from models.ranking import Ranking, rank
 from models.records import JobAnswer, WaitAnswer
 from streams.client.pending_questions import UnknownJob
 from streams.errors import Unreachable
+from streams.settings import SECTIONS
+from streams.settings.loading import NO_SETTINGS
 from tests.models.test_ranking import JOB, bounded
+from tests.support.snippets import ROOT
 
 
 class FakeClient:
@@ -160,3 +165,12 @@ def test_iri_status_has_the_expected_start_of_a_queued_job(job: str, state: int,
 def test_iri_job_without_status_is_unchanged() -> None:
     client: Any = FakeJobs()
     assert asyncio.run(with_start(SimpleNamespace(id="4711", status=None), client, "alder")).status is None
+
+
+def test_variables_of_examples_are_accepted_by_commands() -> None:
+    """A command refuses unknown variables, so it fails beside an example that uses one."""
+    files = [file for file in (ROOT / "deploy").rglob("*") if file.suffix in (".py", ".md", ".erb", ".lua", ".env")]
+    names = {name for file in files for name in re.findall(r"QUEUECAST_[A-Z_]*[A-Z]", file.read_text())}
+    assert {"QUEUECAST_URL", "QUEUECAST_SERVE_TOKEN"} <= names
+    settings = {f"QUEUECAST_{name}_{one.name}".upper() for name, kind in SECTIONS.items() for one in fields(kind)}
+    assert names - settings - NO_SETTINGS == set()

@@ -30,7 +30,7 @@ def card(service: str, *session: str, patience_s: float = 60) -> str:
     if ruby is None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("ruby is not installed")
     environment = os.environ | {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PATIENCE_S": str(patience_s)}
-    environment |= {"QUEUECAST_SERVICE": service, "QUEUECAST_TOKEN": "t"}
+    environment |= {"QUEUECAST_SERVICE": service, "QUEUECAST_SERVE_TOKEN": "t"}
     command = [ruby, "-e", RENDER, str(CARD), *session]
     return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
