@@ -240,10 +240,27 @@ def test_site_page_states_that_the_worker_compiles(browser: Browser, client: Alt
         raise WorkerCompiling("the worker is not ready: compiling 137 of 210 kernels; first start only")
 
     client.alter = compiling  # type: ignore[method-assign]
-    browser.open(f"{url}site?name=alder")
-    browser.until(lambda: browser.text("main .status"))
-    expected = "No answer yet: the worker is not ready: compiling 137 of 210 kernels; first start only."
-    assert browser.text("main .status") == expected
+    for page in ("site?name=alder", "job?site=alder&name=1"):
+        browser.open(f"{url}{page}")
+        browser.until(lambda: browser.text("main .status"))
+        expected = "No answer yet: the worker is not ready: compiling 137 of 210 kernels; first start only."
+        assert browser.text("main .status") == expected
+        assert "may have ended" not in browser.text("main")
+
+
+def test_job_page_states_the_reason_once(browser: Browser, client: AlteringClient, url: str) -> None:
+    why = "held back by a limit or a priority"
+
+    def alter(answer: AnyAnswer) -> AnyAnswer:
+        if not isinstance(answer, JobAnswer):
+            return answer
+        live = msgspec.structs.replace(answer.live, why=why)
+        return msgspec.structs.replace(answer, live=live, expected_start=None, text=f"No start can be promised: {why}")
+
+    client.alter = alter  # type: ignore[method-assign]
+    browser.open(f"{url}job?site=alder&name={QUEUED}")
+    browser.until(lambda: browser.all("#job-now dt"))
+    assert browser.text("main").lower().count(why) == 1
 
 
 def test_http_page_shows_curl_example(browser: Browser, url: str) -> None:

@@ -33,9 +33,9 @@ async function refresh() {
   } catch (error) {
     const suggestion = await suggestSites(error, site);
     showStatus(status, suggestion?.text ?? errorText(error, site), true);
-    const ended = h("p", {}, "It may have ended: see ",
-      h("a", { href: sitePage(site) }, "the last predictions of ", name(site)), ".");
-    update(place, h("div", { id: "job-now" }, ...(suggestion?.choices ?? [ended])));
+    const ended = error.status === 404 ? [h("p", {}, "It may have ended: see ",
+      h("a", { href: sitePage(site) }, "the last predictions of ", name(site)), ".")] : [];
+    update(place, h("div", { id: "job-now" }, ...(suggestion?.choices ?? ended)));
     requireToken(error);
   }
 }
@@ -76,7 +76,7 @@ function contents(answer) {
   return [
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
-    ...(live?.why ? [h("p", {}, sentence(live.why))] : []),
+    ...(live?.why && !answer.text.includes(live.why) ? [h("p", {}, sentence(live.why))] : []),
     ...(stale ? [h("p", { class: "wrong" }, sentence(`stale: ${stale}`))] : []),
   ];
 }

@@ -193,7 +193,7 @@ function ranked(ranking, referenceRun) {
   const run = [" Assumed run time: ", seconds(referenceRun), " at a site of speed 1."];
   return [
     rankingTable,
-    ...[...shared].map((one) => h("p", { class: "hint" }, `All ${ranking.length} sites: ${one}`)),
+    ...[...shared].map((one) => h("p", { class: "hint" }, `${ranking.length === 2 ? "Both" : `All ${ranking.length}`} sites: ${one}`)),
     ...showAllButton(lines.filter((line) => line.hidden), rows.length),
     h("p", { class: "hint legend", "aria-hidden": "true" }, legend),
     h("p", { class: "hint" }, `As of ${localClock()}.`, referenceRun == null ? null : run,
