@@ -233,16 +233,17 @@ class LiveJobs:
 
     def leave(self, job: Job) -> None:
         """Remove a job."""
+        key = job.key
         self._state.leave(job)
-        self._touched.discard(job.key)
-        number = self.numbers.pop(job.key)
+        self._touched.discard(key)
+        number = self.numbers.pop(key)
         del self.by_number[number]
-        self._heavy_total -= self._heavy.pop(job.key, 0)
+        self._heavy_total -= self._heavy.pop(key, 0)
         self._departed.append(number)
         for kept in self._per_job.values():
-            kept.pop(job.key)
-        self._unsubmitted_cpus -= self._unsubmitted.pop(job.key, 0)
-        self.learnt.add(job.key, max(self.clock.now, self.event_time))
+            kept.pop(key)
+        self._unsubmitted_cpus -= self._unsubmitted.pop(key, 0)
+        self.learnt.add(key, max(self.clock.now, self.event_time))
 
     def _count_unsubmitted(self, job: Job) -> None:
         """Track a running job whose submission is missing, with its current CPUs."""

@@ -1,6 +1,6 @@
 """The methods that run at one site, created from its settings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import groupby
 from typing import Any
@@ -119,8 +119,10 @@ class SiteMethods:
         estimate = self.counting.re_estimate(seen, there, now)
         return None if estimate is None else no_earlier(estimate, seen, there, now)
 
-    def refresh(self, jobs: Sequence[Job], context: SiteContext, now: float) -> Iterator[Estimate | None]:
-        """Yield estimates of pending jobs from the current state of the site, by the default method, area by area."""
+    def refresh(self, jobs: Sequence[Job], context: SiteContext, now: float) -> Iterable[Estimate | None]:
+        """Return estimates of pending jobs from the current state of the site, by the default method, area by area."""
+        if context.areas is None:
+            return self.counting.refresh(jobs, context, now)
         found = dict[JobKey, Estimate | None]()
         for _, some in groupby(sorted(map(context.of, jobs), key=_area_number), key=_area_number):
             seen, contexts = zip(*some, strict=True)

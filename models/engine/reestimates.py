@@ -1,6 +1,6 @@
 """Select the pending jobs to estimate again after an event, and decide whether to publish the new estimate."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from math import inf, nextafter
 
@@ -99,12 +99,13 @@ class Reestimates:
         """
         if not self._active:
             return
-        job.due = job.ready + FIRST_S if at is None else max(at, job.ready)
-        job.early = job.due if early is None else early
+        key, ready = job.key, job.ready
+        job.due = due = ready + FIRST_S if at is None else max(at, ready)
+        job.early = due if early is None else early
         self._touch(job)
-        self._timers.add((job.due, job.key))
-        if job.early < job.due:
-            self._early.add((job.early, job.key))
+        self._timers.add((due, key))
+        if job.early < due:
+            self._early.add((job.early, key))
 
     def restore(self, budget: EstimateBudget) -> None:
         """Continue with the live jobs that were restored. O(live jobs)."""
@@ -129,21 +130,23 @@ class Reestimates:
         """Return whether a job is due at `now` (Unix seconds); the budget may still defer it."""
         return self._timers.next_before((nextafter(now, inf),)) is not None
 
-    def take(self, now: float) -> Iterator[Job]:
-        """Yield the jobs that are due at `now` (Unix seconds), the longest overdue first, then the nearly due ones.
+    def take(self, now: float) -> list[Job]:
+        """Return the jobs that are due at `now` (Unix seconds), the longest overdue first, then the nearly due ones.
 
         The caller schedules the next estimate of each with `plan` or `watch`.
         """
+        found = list[Job]()
         if not self.any_due(now):
-            return
+            return found
         remaining, end = self.budget.until(now), (nextafter(now, inf),)
         for timers in (self._timers, self._early):
-            while remaining >= 1.0 and timers.next_before(end) is not None:
+            while remaining >= len(found) + 1 and timers.next_before(end) is not None:
                 job = self._state.jobs[timers.pop()[1]]
-                remaining -= 1.0
-                self.budget = EstimateBudget(remaining, max(self.budget.at, now))
                 job.due = 0.0  # there may be a second timer of this time
-                yield job
+                found.append(job)
+        if found:
+            self.budget = EstimateBudget(remaining - len(found), max(self.budget.at, now))
+        return found
 
     def plan(self, job: Job, estimate: Estimate | None, now: float) -> None:
         """Schedule the next estimate of a job for when it may differ from the current one."""

@@ -148,11 +148,11 @@ class SubmitHandler(AttemptHandler):
         if context.areas is None and nodes_down(context.capacity, max_down_fraction) is not None:
             return
         self._live.keep_still(now)
-        due = [*self._reestimates.take(now)]
-        able = due
+        able = due = self._reestimates.take(now)
         if context.areas is not None:
             able = [job for job in due if obstacle(job, context, max_down_fraction) is None]
         estimates = dict(zip((job.key for job in able), self._methods.refresh(able, context, now), strict=True))
+        degraded = self._parts.degraded
         for job in due:
             estimate = estimates.get(job.key)
             if estimate is not None and job.extras.het_group is not None:
@@ -162,5 +162,5 @@ class SubmitHandler(AttemptHandler):
                 self._landmarks.catch_up(job, now)
                 job.later = later
                 if not job.progress.historical:  # estimates of the site's history are not published
-                    yield self._outgoing.again(job, later, self._parts.degraded)
+                    yield self._outgoing.again(job, later, degraded)
             self._reestimates.plan(job, estimate, now)
