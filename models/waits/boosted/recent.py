@@ -226,8 +226,9 @@ class Recent:
     def features_of(self, codes: Sequence[Codes], parts: Sequence[int], now: float, rows: int, out: Floats) -> None:
         """Fill in the features of some kinds for several jobs as if they were submitted at `now`; see `selection`."""
         find, picked = self._slots.get, [_PICKED[part] for part in parts]
-        each = (own + _PLACES for own in codes)
-        slots = np.array([[find(pick(every), -1) for pick in picked] for every in each], np.int64)
+        each = ((own, own + _PLACES) for own in dict.fromkeys(codes))  # many queued jobs have the same codes
+        slots_of = {own: [find(pick(every), -1) for pick in picked] for own, every in each}
+        slots = np.array([slots_of[own] for own in codes], np.int64)
         last = self._site_waits.values, self._site_starts.values, self._submissions.values
         _features_of(out, slots.reshape(len(codes), len(parts)), *self._kept, *last, float(now), rows - self._horizon)
 
