@@ -40,7 +40,7 @@ from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.forests import ForestsSnapshot
 from models.waits.boosted.recent import code_of
 from models.waits.order import LearntOrder
-from models.waits.order.learnt_order import bound_of
+from models.waits.order.learnt_order import CUT_SHORT, wait_of
 from models.waits.qespera import Qespera
 
 TRIVIAL = ("zero", "recent")
@@ -138,15 +138,16 @@ class Blend(WaitMethod):
         Before the first job has started the wait is that of the simulated schedule, if the size of the site is
         registered. Bounds are available once `MIN_STARTED_JOBS` have started.
         """
-        order = self._order.predict(job, context)
-        estimates = [
-            self._points["qespera"].predict(job, context),
-            order,
-            self.site_policy.wait_by_policy(job, context, order),
+        start = self._order.simulate(job, context)
+        order_s = wait_of(start, job, context)
+        points_s = [
+            self._points["qespera"].predict(job, context).wait_s,
+            order_s,
+            self.site_policy.wait_by_policy(job, context, order_s).wait_s,
         ]
-        forests = self._boosted.estimate_given_schedule(job, context, order.wait_s)
-        mixed = self._mixed(job, estimates, forests, context)
-        estimate = self._estimate(mixed, forests, context, order)
+        forests = self._boosted.estimate_given_schedule(job, context, order_s)
+        mixed = self._mixed(job, points_s, forests, context)
+        estimate = self._estimate(mixed, forests, context, order_s, start.cut_short)
         if mixed is not None:
             snapshot, choice = mixed
             note = Note(0, job.ready, self._deadlines.begin, code_of(job.queue), choice.waits_s, snapshot)
@@ -158,7 +159,7 @@ class Blend(WaitMethod):
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """Note an old job for the forests and their order only; the other experts would drop it again."""
-        self._boosted.see(job, context, self._order.predict(job, context).wait_s)
+        self._boosted.see(job, context, wait_of(self._order.simulate(job, context), job, context))
         self._pass(job.submit, context)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
@@ -166,13 +167,14 @@ class Blend(WaitMethod):
         originals, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
         for job, *estimates in zip(originals, *points, strict=True):
-            order = estimates[ORDER - len(TRIVIAL)]
-            forests = self._boosted.consider(job, context, order.wait_s)
-            estimate = self._estimate(self._mixed(job, estimates, forests, context), forests, context, order)
+            order, points_s = estimates[ORDER - len(TRIVIAL)], [estimate.wait_s for estimate in estimates]
+            forests, cut_short = self._boosted.consider(job, context, order.wait_s), order.reason.endswith(CUT_SHORT)
+            mixed = self._mixed(job, points_s, forests, context)
+            estimate = self._estimate(mixed, forests, context, order.wait_s, cut_short)
             yield msgspec.structs.replace(estimate, schedule_s=order.wait_s)
 
     def _mixed(
-        self, job: Job, estimates: Iterable[Estimate], forests: ForestsSnapshot | None, context: SiteContext
+        self, job: Job, points_s: Iterable[float | None], forests: ForestsSnapshot | None, context: SiteContext
     ) -> tuple[MixtureSnapshot, Choice] | None:
         """Mix and guard the experts' estimates, in the order of their names; None if there are none.
 
@@ -181,9 +183,9 @@ class Blend(WaitMethod):
         waits_s = self._nothing.copy()
         if latest := context.history.latest:
             waits_s[:, 0], waits_s[:, 1] = 0.0, [latest[int(share * len(latest))] for share in PROBABILITIES]
-        for place, estimate in enumerate(estimates, len(TRIVIAL)):
-            if estimate.wait_s is not None:
-                waits_s[MEDIAN, place] = estimate.wait_s
+        for place, point_s in enumerate(points_s, len(TRIVIAL)):
+            if point_s is not None:
+                waits_s[MEDIAN, place] = point_s
         if forests is not None:
             waits_s[:, -2] = [forests.quantiles[probability] for probability in PROBABILITIES]
             waits_s[MEDIAN, -2:] = [forests.medians[scale] for scale in FORESTS.values()]
@@ -212,7 +214,8 @@ class Blend(WaitMethod):
         mixed: tuple[MixtureSnapshot, Choice] | None,
         forests: ForestsSnapshot | None,
         context: SiteContext,
-        order: Estimate,
+        order_s: float | None,
+        cut_short: bool,
     ) -> Estimate:
         if mixed is None:
             return Estimate(None, "no history")
@@ -223,9 +226,9 @@ class Blend(WaitMethod):
         ]
         shares = {name: weights[name] for name in first} | {"others": 1.0 - math.fsum(weights[name] for name in first)}
         reason = ", ".join([f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005])
-        fit = self._order.fit_text if order.wait_s is not None and self._quantiles.schedule_share else ""
+        fit = self._order.fit_text if order_s is not None and self._quantiles.schedule_share else ""
         reason = f"mixed of {reason}{fit}{context.state.table.visible_rows().bound}"
-        reason = f"{reason}{self._order.bound(context)}{bound_of(order)}"
+        reason = f"{reason}{self._order.bound(context)}{CUT_SHORT if cut_short and order_s is not None else ''}"
         if forests is not None and forests.elsewhere:
             reason = f"{reason}; forests trained on other sites only"
         if context.history.count < MIN_STARTED_JOBS and (forests is None or snapshot.alone):

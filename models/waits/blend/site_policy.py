@@ -64,8 +64,8 @@ class SitePolicy(Policy):
         nearer = self._compared[self.best.name] <= most * self._compared[ORDER]
         return self.compared >= MIN_TRIED_JOBS and nearer
 
-    def wait_by_policy(self, job: Job, context: SiteContext, order: Estimate) -> Estimate:
-        """Return the wait of a job whose estimate by `order` is given; none where the order is closer."""
+    def wait_by_policy(self, job: Job, context: SiteContext, order_s: float | None) -> Estimate:
+        """Return the wait of a job whose wait in the learned order is given, in seconds; none where that is closer."""
         if context.layout is not None:
             return TOPOLOGY
         estimate = NOTHING
@@ -73,8 +73,8 @@ class SitePolicy(Policy):
             estimate = TOO_MANY if len(context.state) > MAX_LIVE_JOBS else self.best.predict(job, context)
         self.notice(job, context)
         tried = self.per_job.get(job.key)
-        if tried is not None and order.wait_s is not None and context.history.count >= LEARNING_JOBS:
-            self.per_job.put(job.key, tried | {ORDER: order.wait_s})
+        if tried is not None and order_s is not None and context.history.count >= LEARNING_JOBS:
+            self.per_job.put(job.key, tried | {ORDER: order_s})
         return estimate
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:

@@ -66,9 +66,11 @@ CUT_SHORT = "; simulated in part, from there on by the work ahead"
 """Suffix of a reason where `schedule` or `schedule_rooms` ended at its limit of work."""
 
 
-def bound_of(order: Estimate) -> str:
-    """Return the part of the order's reason that states a bounded simulation; empty without one."""
-    return CUT_SHORT if order.reason.endswith(CUT_SHORT) else ""
+def wait_of(start: SimulatedStart, job: Job, context: SiteContext) -> float | None:
+    """Return the wait of a job with this simulated start, in seconds; None if it cannot start at this site."""
+    if context.cpus <= 0 or job.cpus > context.cpus or not math.isfinite(start.start_s):
+        return None
+    return max(start.start_s - (job.ready - job.submit), 0.0)
 
 
 class _SavedOrder(msgspec.Struct, array_like=True):
@@ -136,12 +138,16 @@ class LearntOrder(WaitMethod):
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""
+        return self._estimate_of(job, context, self.simulate(job, context))
+
+    def simulate(self, job: Job, context: SiteContext) -> SimulatedStart:
+        """Simulate and learn as `predict` does, for callers that need no reason."""
         found = None if context.layout is not None else self._foretell(job, context)
         if found is not None and not found.by_pieces:
-            return self._estimate_of(job, context, found)
+            return found
         ordered = self.ordered(context, job.submit)
         self._see_refused(ordered, context, refusal_weight(job))
-        return self._estimate(job, context, ordered)
+        return self._start_of(job, context, ordered)
 
     def _foretell(self, job: Job, context: SiteContext) -> SimulatedStart:
         """Simulate the job's start in one compiled call, for `predict`; it can decline, to be done in steps."""
@@ -171,7 +177,7 @@ class LearntOrder(WaitMethod):
         for now, same in groupby(jobs, lambda job: job.submit):
             ordered = self.ordered(context, now)
             for job in same:
-                yield self._estimate(job, context, ordered)
+                yield self._estimate_of(job, context, self._start_of(job, context, ordered))
 
     def ordered(self, context: SiteContext, now: float) -> OrderedQueue:
         """Return the site and the order of its queue `now` (Unix seconds), for many calls of `ahead`."""
@@ -193,25 +199,24 @@ class LearntOrder(WaitMethod):
         found[np.searchsorted(seen.rows, rows)] = np.where(np.isfinite(starts_s), now + starts_s, np.nan)
         return found
 
-    def _estimate(self, job: Job, context: SiteContext, ordered: OrderedQueue) -> Estimate:
+    def _start_of(self, job: Job, context: SiteContext, ordered: OrderedQueue) -> SimulatedStart:
         found = QueueAhead(np.inf, 0, 0.0) if job.cpus > context.cpus else self.ahead(job, context, ordered)
         queued, running = int(ordered.jobs[-1]), len(ordered.sight.running.cpus)
-        return self._estimate_of(
-            job, context, SimulatedStart(found.start_s, found.place, queued, running, False, found.cut_short)
-        )
+        return SimulatedStart(found.start_s, found.place, queued, running, False, found.cut_short)
 
     def _estimate_of(self, job: Job, context: SiteContext, found: SimulatedStart) -> Estimate:
-        if context.cpus <= 0:
+        wait_s = wait_of(found, job, context)
+        if wait_s is None and context.cpus <= 0:
             return Estimate(None, "size of the site unknown")
-        if job.cpus > context.cpus:
+        if wait_s is None and job.cpus > context.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {context.cpus} CPUs")
-        if not math.isfinite(found.start_s):
+        if wait_s is None:
             return Estimate(None, "order: it never starts within its users' limits")
         where = f"place {found.place + 1} of {found.queued + 1} by the learned order, {found.running} running jobs"
         reason = f"order: {where}, run times by {context.runtimes.name}"
         reason += self.fit_text + context.state.table.visible_rows().bound + self.bound(context)
         reason += CUT_SHORT if found.cut_short else ""
-        return Estimate(max(found.start_s - (job.ready - job.submit), 0.0), reason)
+        return Estimate(wait_s, reason)
 
     def bound(self, context: SiteContext) -> str:
         """Note that the area's nodes are simulated by pool, as a suffix of a reason; else empty."""
