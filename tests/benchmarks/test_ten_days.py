@@ -22,7 +22,6 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
 from deploy.local.stack import LocalStack, free_port
 from deploy.local.up import ServeProcess, WorkerProcess, as_toml
@@ -34,6 +33,7 @@ from tests.support.command import Command
 from tests.support.deployment import Deployment, interleaved, meanwhile, ready, settings_on, unique, until
 from tests.support.receiver import Receiver, received
 from tests.support.sentinels import SERVICE, replicated
+from tests.support.topic_messages import messages_of
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -117,16 +117,10 @@ def notifying(here: Deployment, directory: Path, receiver: Receiver) -> Iterator
 def timestamps(here: Deployment, topic: str, kind: Any) -> dict[tuple[str, str], float]:
     """Return the broker's time of the first record of this type on a topic, by site and job."""
     found: dict[tuple[str, str], float] = {}
-    places = [TopicPartition(topic, part) for part in range(here.settings.topics.partitions)]
-    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for batch in consumer.poll(timeout_ms=200).values():
-                for message in batch:
-                    record = json.loads(message.value)
-                    if kind is Prediction or record["type"] == "submit":
-                        found.setdefault((record["site"], record["job"]), message.timestamp / 1000)
+    for message in messages_of(here.settings.kafka.client_options(), topic):
+        record = json.loads(message.value)
+        if kind is Prediction or record["type"] == "submit":
+            found.setdefault((record["site"], record["job"]), message.timestamp / 1000)
     return found
 
 

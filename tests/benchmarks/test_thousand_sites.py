@@ -9,13 +9,11 @@ models without hours of training. Then the worker starts, and events of all site
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import cycle, islice
 
 import msgspec
 import psutil
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
 from models.records import AnyEvent, Submit
 from streams.broker.topics import partition_of
@@ -23,6 +21,7 @@ from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored_site import decode_segment, decode_stored, encode_stored
 from tests.benchmarks.test_grid import first_predictions, late_ms
 from tests.support.deployment import Deploy, Deployment, metrics, ready, simulated, until
+from tests.support.topic_messages import messages_of
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -70,15 +69,8 @@ def served(here: Deployment) -> float:
 
 def changelog(here: Deployment) -> dict[bytes, bytes]:
     """Return the latest values of the topic of states."""
-    places = [TopicPartition(here.topics.state, number) for number in range(PARTITIONS)]
-    found: dict[bytes, bytes] = {}
-    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for batch in consumer.poll(timeout_ms=100).values():
-                for message in batch:
-                    found[message.key] = message.value
+    options = here.settings.kafka.client_options()
+    found = {message.key: message.value for message in messages_of(options, here.topics.state)}
     return {key: value for key, value in found.items() if value}
 
 

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -42,6 +41,7 @@ from tests.support.deployment import (
     until,
 )
 from tests.support.sizes import is_thorough
+from tests.support.topic_messages import unread_messages
 from tests.support.traces import fed, trace_path
 
 pytestmark = pytest.mark.timeout(3600)
@@ -93,14 +93,6 @@ def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent], expecte
     assert {where: unique(values) for where, values in here.records().items()} == expected
     for site in {event.site for event in events}:
         assert here.stored(site) == here.expected_in_redis(events, site)
-
-
-def read_to_end(consumer: KafkaConsumer) -> list[Any]:
-    """Return all messages of the assigned partitions, in order per partition."""
-    ends, found = consumer.end_offsets(consumer.assignment()), []
-    while any(consumer.position(place) < end for place, end in ends.items()):
-        found += [message for batch in consumer.poll(timeout_ms=50).values() for message in batch]
-    return found
 
 
 class Feeder(threading.Thread):
@@ -325,7 +317,7 @@ def test_worker_suspended_during_takeover_ends_without_writes(here: Deployment, 
         until(lambda: ready(other))
     with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as changelog:
         changelog.assign([TopicPartition(here.topics.state, part) for part in range(PARTITIONS)])
-        oldest = {m.key: m for m in reversed(read_to_end(changelog))}
+        oldest = {m.key: m for m in reversed([*unread_messages(changelog)])}
     for late in oldest.values():  # as a record in flight at the time of the suspension
         here.producer.send(here.topics.state, key=late.key, value=late.value, partition=late.partition)
     here.producer.flush(timeout=30)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import count
 from typing import Any
 
@@ -26,6 +25,7 @@ from tests.support.deployment import (
     until,
 )
 from tests.support.fake_client import answer_of_worker
+from tests.support.topic_messages import messages_of
 
 QUICK = {"refresh_seconds": 1.0, "cpu_share": 0.5}
 
@@ -37,25 +37,14 @@ _answer: Any = msgspec.json.Decoder(AnyAnswer).decode
 
 def picture(here: Deployment) -> dict[Key, GridEstimate]:
     """Return the estimates that a new reader gets from the whole topic."""
-    places = [TopicPartition(here.topics.estimates, part) for part in range(PARTITIONS)]
     found: dict[Key, GridEstimate] = {}
-    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for batch in consumer.poll(timeout_ms=100).values():
-                for message in batch:
-                    site, cpus, walltime, queue = msgspec.json.decode(message.key)
-                    if message.value is None:
-                        found.pop((site, cpus, walltime, queue), None)
-                        continue
-                    found[site, cpus, walltime, queue] = estimate = _estimate(message.value)
-                    assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == (
-                        site,
-                        cpus,
-                        walltime,
-                        queue,
-                    )
+    for message in messages_of(here.settings.kafka.client_options(), here.topics.estimates):
+        site, cpus, walltime, queue = msgspec.json.decode(message.key)
+        if message.value is None:
+            found.pop((site, cpus, walltime, queue), None)
+            continue
+        found[site, cpus, walltime, queue] = estimate = _estimate(message.value)
+        assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == (site, cpus, walltime, queue)
     return found
 
 

@@ -8,13 +8,12 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 
 from deploy.local.stack import LocalStack
 from models.engine.settings import EngineSettings
@@ -30,6 +29,7 @@ from streams.sources.swf import events_of, read_swf
 from streams.worker.intake.messages import read_site_message
 from tests.support.command import with_us
 from tests.support.made_slurm import history, sacct
+from tests.support.topic_messages import messages_of
 from tests.support.traces import made_trace, swf_line
 
 Capture = pytest.CaptureFixture[str]
@@ -48,23 +48,12 @@ def topics(local_stack: LocalStack, monkeypatch: pytest.MonkeyPatch, capsys: Cap
 
 
 @pytest.fixture
-def consumer(local_stack: LocalStack) -> Iterator[Any]:
-    found = KafkaConsumer(bootstrap_servers=local_stack.kafka.bootstrap, auto_offset_reset="earliest")
-    yield found
-    found.close()
+def bootstrap(local_stack: LocalStack) -> str:
+    return local_stack.kafka.bootstrap
 
 
-def messages(consumer: Any, topic: str) -> list[Any]:
-    """Return all messages of a topic, partition by partition."""
-    places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
-    consumer.assign(places)
-    consumer.seek_to_beginning(*places)
-    found: list[Any] = []
-    ends = consumer.end_offsets(places)
-    while any(consumer.position(place) < end for place, end in ends.items()):
-        for batch in consumer.poll(timeout_ms=500).values():
-            found += batch
-    return found
+def messages(bootstrap: str, topic: str) -> list[Any]:
+    return [*messages_of({"bootstrap_servers": bootstrap}, topic)]
 
 
 def test_topics_create_creates_topics_once(topics: Topics, capsys: Capture) -> None:
@@ -91,12 +80,12 @@ def ingested(path: Path, site: str) -> list[AnyEvent]:
 
 
 def test_ingest_sends_traces_in_order_keyed_by_site(
-    topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture
+    topics: Topics, bootstrap: str, tmp_path: Path, capsys: Capture
 ) -> None:
     paths = {site: made_trace(tmp_path / f"{site}.swf", jobs=300, seed=seed) for seed, site in enumerate(("a", "b"))}
     began = time.time()
     assert main(["ingest", *map(str, paths.values())]) == 0
-    found = messages(consumer, topics.events)
+    found = messages(bootstrap, topics.events)
     for site, path in paths.items():
         own = [msgspec.json.decode(message.value, type=AnyEvent) for message in found if message.key == site.encode()]
         assert own == ingested(path, site)
@@ -105,10 +94,10 @@ def test_ingest_sends_traces_in_order_keyed_by_site(
     assert f"{len(found)} events sent" in capsys.readouterr().out
 
 
-def test_ingest_until_limits_events_of_named_site(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+def test_ingest_until_limits_events_of_named_site(topics: Topics, bootstrap: str, tmp_path: Path) -> None:
     path = str(made_trace(tmp_path / "x.swf"))
     assert main(["ingest", path, "--site", "début", "--until", "0.5"]) == 0
-    found = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
+    found = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(bootstrap, topics.events)]
     times = [event.time for event in found if event.site == "début"]
     assert 0 < max(times) - min(times) <= 1800
 
@@ -118,16 +107,16 @@ def running(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=with_us(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_interrupted_ingest_prints_number_of_sent_events(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+def test_interrupted_ingest_prints_number_of_sent_events(topics: Topics, bootstrap: str, tmp_path: Path) -> None:
     path = made_trace(tmp_path / "x.swf", jobs=2000)
     with running("ingest", str(path), "--speed", "1000") as process:
-        while process.poll() is None and not messages(consumer, topics.events):
+        while process.poll() is None and not messages(bootstrap, topics.events):
             pass
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, len(err.splitlines())) == (130, 1)  # the speed
     count = int(out.splitlines()[-1].split()[0])
-    assert len(messages(consumer, topics.events)) == count > 0
+    assert len(messages(bootstrap, topics.events)) == count > 0
 
 
 def endless_trace(path: Path, seed: int = 5) -> Path:
@@ -149,7 +138,7 @@ def await_cursors(process: "subprocess.Popen[str]", directory: Path, sites: str,
         time.sleep(0.01)
 
 
-def test_killed_ingest_resumes_from_cursors(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+def test_killed_ingest_resumes_from_cursors(topics: Topics, bootstrap: str, tmp_path: Path) -> None:
     """No event is lost, and events sent again are identical."""
     paths = [endless_trace(tmp_path / f"{site}.swf", seed) for seed, site in enumerate("ab")]
     cursors = tmp_path / "cursors"
@@ -158,11 +147,11 @@ def test_killed_ingest_resumes_from_cursors(topics: Topics, consumer: Any, tmp_p
         with running(*command, "--speed", "20000") as process:
             await_cursors(process, cursors, "ab", count)
             process.kill()
-    before = messages(consumer, topics.events)
+    before = messages(bootstrap, topics.events)
     with running(*command) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err.count("resuming from")) == (0, 2)
-    found = messages(consumer, topics.events)
+    found = messages(bootstrap, topics.events)
     whole = {path.stem: [msgspec.json.encode(event) for event in ingested(path, path.stem)] for path in paths}
     for site, events in whole.items():
         values = [message.value for message in found if message.key == site.encode()]
@@ -172,10 +161,10 @@ def test_killed_ingest_resumes_from_cursors(topics: Topics, consumer: Any, tmp_p
     assert sent <= sum(map(len, whole.values())) - 2 * 1200
     with running(*command) as process:
         assert process.communicate(timeout=60)[0].startswith("0 events sent")
-    assert len(messages(consumer, topics.events)) == len(found)
+    assert len(messages(bootstrap, topics.events)) == len(found)
 
 
-def test_ingest_stopped_by_sigterm_resumes_without_repeats(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+def test_ingest_stopped_by_sigterm_resumes_without_repeats(topics: Topics, bootstrap: str, tmp_path: Path) -> None:
     path = endless_trace(tmp_path / "x.swf")
     command = ["ingest", str(path), "--cursors", str(tmp_path)]
     with running(*command, "--speed", "20000") as process:
@@ -184,9 +173,9 @@ def test_ingest_stopped_by_sigterm_resumes_without_repeats(topics: Topics, consu
         process.terminate()
         out, err = process.communicate(timeout=60)
     assert (process.returncode, len(err.splitlines())) == (128 + signal.SIGTERM, 1)
-    assert int(out.splitlines()[-1].split()[0]) == len(messages(consumer, topics.events))
+    assert int(out.splitlines()[-1].split()[0]) == len(messages(bootstrap, topics.events))
     assert main(command) == 0
-    values = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
+    values = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(bootstrap, topics.events)]
     assert values == ingested(path, "x")
 
 
@@ -254,7 +243,7 @@ def test_watch_prints_new_records_until_interrupt(local_stack: LocalStack, predi
 
 @pytest.mark.parametrize("predicted", [5, 6000])
 def test_ingested_history_ends_at_start_of_live_source(
-    topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, predicted: int
+    topics: Topics, bootstrap: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, predicted: int
 ) -> None:
     monkeypatch.setattr(past, "needed", lambda *_: Memory(None, predicted))
     jobs, cut = history(1), 1100
@@ -263,11 +252,11 @@ def test_ingested_history_ends_at_start_of_live_source(
     (tmp_path / "looks" / "0001-sacct.txt").write_text(sacct(jobs, 4000, cut - 300))
     dump, cursors = ["ingest", "--history", str(tmp_path / "sacct.txt"), "--site", "a"], ["--cursors", str(tmp_path)]
     assert main([*dump, *cursors]) == 0
-    before = len(messages(consumer, topics.events))
+    before = len(messages(bootstrap, topics.events))
     assert main([*dump, *cursors]) == 1
     assert "the source has already started" in capsys.readouterr().err
     with running("source", "slurm", str(tmp_path / "looks"), "--site", "a", *cursors) as process:
-        while process.poll() is None and len(found := messages(consumer, topics.events)) < before + 10:
+        while process.poll() is None and len(found := messages(bootstrap, topics.events)) < before + 10:
             pass
         process.terminate()
         process.communicate(timeout=60)

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import msgspec
 import psutil
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, ResourceType
 from kafka.errors import KafkaError
 
@@ -18,6 +18,7 @@ from models.records import DeadLetter, Submit
 from tests.support.command import Command
 from tests.support.deployment import until
 from tests.support.doors import Doors, assert_no_secrets, permissions
+from tests.support.topic_messages import messages_of
 
 pytestmark = pytest.mark.long
 
@@ -121,15 +122,8 @@ def test_source_with_dedicated_topic_writes_only_its_site(doors: Doors) -> None:
 
 def letters(doors: Doors) -> list[DeadLetter]:
     """Return all dead letters, read through the inner listener."""
-    topic = "queuecast.dead-letters"
-    with closing(KafkaConsumer(bootstrap_servers=doors.inner, auto_offset_reset="earliest")) as consumer:
-        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
-        consumer.assign(places)
-        ends, found = consumer.end_offsets(places), []
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for batch in consumer.poll(timeout_ms=100).values():
-                found += [msgspec.json.decode(message.value, type=DeadLetter) for message in batch]
-    return found
+    found = messages_of({"bootstrap_servers": doors.inner}, "queuecast.dead-letters")
+    return [msgspec.json.decode(message.value, type=DeadLetter) for message in found]
 
 
 @contextmanager

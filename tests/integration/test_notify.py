@@ -4,7 +4,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
 from deploy.local.stack import free_port
 from deploy.local.up import as_toml
@@ -16,6 +15,7 @@ from tests.support.command import Command
 from tests.support.deployment import Deploy, Deployment, until
 from tests.support.fake_client import FRESH_ESTIMATES, two_sites
 from tests.support.receiver import Receiver, received
+from tests.support.topic_messages import messages_of
 
 pytestmark = pytest.mark.stack
 
@@ -27,16 +27,8 @@ QUEUED = 700
 
 def notices(here: Deployment) -> list[Notice]:
     """Return the messages of the topic."""
-    consumer = KafkaConsumer(**here.settings.kafka.client_options())
-    places = [TopicPartition(here.topics.notices, part) for part in range(here.settings.topics.partitions)]
-    consumer.assign(places)
-    consumer.seek_to_beginning(*places)
-    ends, found = consumer.end_offsets(places), list[Notice]()
-    while any(consumer.position(place) < end for place, end in ends.items()):
-        for batch in consumer.poll(timeout_ms=200).values():
-            found += [msgspec.json.decode(message.value, type=Notice) for message in batch]
-    consumer.close()
-    return found
+    found = messages_of(here.settings.kafka.client_options(), here.topics.notices)
+    return [msgspec.json.decode(message.value, type=Notice) for message in found]
 
 
 def notify(here: Deployment, tmp_path: Path, receiver: Receiver, port: int, name: str = "people") -> Command:

@@ -11,19 +11,18 @@ with enough events to fill the histories:
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from statistics import median
 
 import psutil
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
 from deploy.local.stack import Redis
-from tests.support.deployment import PARTITIONS, Deploy, Deployment, metrics, until
+from tests.support.deployment import Deploy, Deployment, metrics, until
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
 from tests.support.soaked import Expected, Twice, hashed, merged
+from tests.support.topic_messages import messages_of
 
 pytestmark = [pytest.mark.timeout(6 * 3600), pytest.mark.long]
 
@@ -109,16 +108,8 @@ def is_flat(sizes: list[float]) -> bool:
 
 def read_hashes(here: Deployment) -> set[int]:
     """Return the hashes of predictions and outcomes, read in batches, as there may be a million."""
-    topics = (here.topics.predictions, here.topics.outcomes)
-    places = [TopicPartition(topic, part) for topic in topics for part in range(PARTITIONS)]
-    found = set[int]()
-    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for batch in consumer.poll(timeout_ms=100).values():
-                found.update(hashed(message.value) for message in batch)
-    return found
+    found = messages_of(here.settings.kafka.client_options(), here.topics.predictions, here.topics.outcomes)
+    return {hashed(message.value) for message in found}
 
 
 def tenths(sizes: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -8,7 +8,7 @@ import urllib.request
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from streams.settings import (
     TopicSettings,
     WorkerSettings,
 )
+from tests.support.topic_messages import messages_of
 
 PARTITIONS = 4
 PATIENCE_S = 90.0
@@ -300,15 +301,9 @@ def ready(worker: WorkerProcess) -> bool:
 
 def jobs_predicted(here: Deployment) -> int:
     """How many different jobs were predicted; read one batch at a time, for there may be a million."""
-    places = [TopicPartition(here.topics.predictions, part) for part in range(PARTITIONS)]
-    decode, found = msgspec.json.Decoder(Prediction).decode, set[tuple[str, str]]()
-    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for batch in consumer.poll(timeout_ms=100).values():
-                found.update((record.site, record.job) for record in (decode(message.value) for message in batch))
-    return len(found)
+    decode = msgspec.json.Decoder(Prediction).decode
+    found = messages_of(here.settings.kafka.client_options(), here.topics.predictions)
+    return len({(record.site, record.job) for record in (decode(message.value) for message in found)})
 
 
 def sites(worker: WorkerProcess) -> set[str]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from kafka import KafkaConsumer, TopicPartition
 
 from models.records import AnyEvent
 from streams.broker.topics import events_topic_of
 from tests.support.deployment import Deployment, until
+from tests.support.topic_messages import messages_of
 
 ROOT = Path(__file__).parents[2]
 SITE = "alder"
@@ -47,17 +47,7 @@ def following(words: list[str], environment: dict[str, str], log: Path) -> Itera
 
 def sent(here: Deployment) -> list[Any]:
     """All messages of the site's events, in their order."""
-    with_events: list[Any] = []
-    consumer = KafkaConsumer(bootstrap_servers=here.settings.kafka.bootstrap, auto_offset_reset="earliest")
-    topic = events_topic_of(here.settings, SITE)
-    places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
-    consumer.assign(places)
-    ends = consumer.end_offsets(places)
-    while any(consumer.position(place) < end for place, end in ends.items()):
-        for batch in consumer.poll(timeout_ms=200).values():
-            with_events += batch
-    consumer.close()
-    return with_events
+    return [*messages_of(here.settings.kafka.client_options(), events_topic_of(here.settings, SITE))]
 
 
 def events(here: Deployment) -> list[Any]:

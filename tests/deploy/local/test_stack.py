@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import KafkaTimeoutError
 
@@ -23,6 +23,7 @@ from deploy.local.stack import (
 from deploy.local.stack.locks import USER
 from tests.support.command import PATIENCE_S, alive
 from tests.support.deployment import until
+from tests.support.topic_messages import messages_of
 
 
 def create_topic(bootstrap: str, topic: str) -> None:
@@ -38,14 +39,7 @@ def produce(bootstrap: str, topic: str, value: bytes) -> None:
 
 
 def consume(bootstrap: str, topic: str, **login: str) -> list[bytes]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", **login)
-    partition = TopicPartition(topic, 0)
-    consumer.assign([partition])
-    end, values = consumer.end_offsets([partition])[partition], list[bytes]()
-    while consumer.position(partition) < end:
-        values += [record.value for record in consumer.poll(1000).get(partition, [])]
-    consumer.close()
-    return values
+    return [message.value for message in messages_of({"bootstrap_servers": bootstrap, **login}, topic)]
 
 
 @pytest.mark.stack
