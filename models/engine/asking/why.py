@@ -187,6 +187,8 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     here = orders.free_now(there)
     if wait_s is None:
         return Why(text=reason, free_cpus=here.cpus)
+    if job.ready > orders.now + AT_ONCE_S:
+        return Why(text=_before_eligible(job.ready - orders.now, wait_s), free_cpus=here.cpus)
     starts = job.ready + wait_s
     ahead = order.ahead(job.queue, starts)
     work_s = ahead.work_cpu_s / site_cpus if site_cpus else None
@@ -199,6 +201,12 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
         ahead_cpu_hours=ahead.work_cpu_s / HOUR_S,
         ahead_work_s=work_s,
     )
+
+
+def _before_eligible(eligible_in_s: float, wait_s: float) -> str:
+    """Describe a job that the scheduler does not consider yet, with its wait from then on."""
+    then = "start immediately" if wait_s <= AT_ONCE_S else f"wait {duration(wait_s)} from then on"
+    return f"it becomes eligible in {duration(eligible_in_s)}, and is expected to {then}"
 
 
 def _words(

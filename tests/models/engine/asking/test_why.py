@@ -106,6 +106,14 @@ def test_explanation_reports_that_work_ahead_is_not_the_cause(busy: Engine, monk
     assert text(16, 8 * HOUR) == ahead
 
 
+@pytest.mark.parametrize(("wait_s", "then"), [(0.0, "start immediately"), (7 * HOUR, "wait 7h from then on")])
+def test_explanation_before_eligible_time_contains_it(busy: Engine, wait_s: float, then: str) -> None:
+    later = Job("x", 0, HOUR, cpus=16, walltime=HOUR, eligible=241 * HOUR)
+    assert explained(Orders(busy, HOUR), later, wait_s).text == (
+        f"it becomes eligible in 10d, and is expected to {then}"
+    )
+
+
 def test_explanation_of_job_too_large_equals_its_reason(busy: Engine) -> None:
     explanation = why(busy, cpus=128)
     assert explanation.text == "larger than the site: 128 of 64 CPUs"
