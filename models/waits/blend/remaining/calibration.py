@@ -11,7 +11,7 @@ from models.waits.blend.mixture import SITE_SHARE, scaled, seconds
 from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES
 from models.waits.blend.remaining.ages import AGES
 
-STEPS: Final = (0.06, 0.03, 0.1, 0.1)
+STEPS: Final = (0.03, 0.015, 0.05, 0.05)
 """Step of one landmark for the shift of each bound, on the scale of `mixture.scaled`."""
 
 FIRST_SHIFTED_CLASS: Final = 6
@@ -25,10 +25,10 @@ OWN_LANDMARKS: Final = 30.0
 """Landmarks of a class after which its own shift counts as much as that of the class before it. Few jobs reach the old
 classes."""
 
-OLD_STEPS: Final = 1.5
+OLD_STEPS: Final = 4.0
 """Factor of the steps from `FIRST_SHIFTED_CLASS` on: with few landmarks, smaller steps are too slow."""
 
-FIRST_SHIFT: Final = 2.0
+FIRST_SHIFT: Final = 5.0
 """Initial shift of the upper bounds from `FIRST_SHIFTED_CLASS` on: the first jobs that grow old wait for longer than
 the forests have learned yet."""
 
