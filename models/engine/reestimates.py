@@ -12,17 +12,17 @@ from models.site.job import Estimate, Job, LaterEstimate, Phase
 from models.site.state import SITE, SiteState
 from models.timers import Timers
 
-FIRST_S = 120.0
+FIRST_S = 180.0
 """A job is estimated again after it has waited this long."""
 
 REMAINING_SHARE = 0.4
 """The next estimate is due after this share of what is left until the expected start, within the limits below."""
 
-MIN_INTERVAL_S, MIN_INTERVAL_SHARE = 240.0, 0.25
-MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 600.0, 0.5
+MIN_INTERVAL_S, MIN_INTERVAL_SHARE = 300.0, 0.4
+MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 600.0, 0.8
 """The least and the greatest time until the next estimate: seconds, or a share of the age, whichever is longer."""
 
-EARLY_SHARE = 0.3
+EARLY_SHARE = 0.5
 """When any job is due, those after this share of their interval are estimated too. An estimate of one job costs six
 times as much as one more job in it."""
 

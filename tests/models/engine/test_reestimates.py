@@ -71,17 +71,17 @@ def test_queued_job_is_estimated_again_and_scored_by_its_first() -> None:
     engine = engine_with(submit("1", 1000.0))
     assert again(tick(engine, 1000.0 + FIRST_S - 1)) == []
     [later] = again(tick(engine, 1000.0 + FIRST_S))
-    assert (later.job, later.made_at, later.waited_s) == ("1", 1120.0, 120.0)
-    assert (later.predicted_wait_s, later.predicted_start, later.bounds) == (240.0, 1240.0, {"0.9": 360.0})
-    answered = answer(JobQuestion(id="1", site="s", job="1"), engine, 1150.0)
+    assert (later.job, later.made_at, later.waited_s) == ("1", 1000.0 + FIRST_S, FIRST_S)
+    assert (later.predicted_wait_s, later.predicted_start, later.bounds) == (360.0, 1360.0, {"0.9": 540.0})
+    answered = answer(JobQuestion(id="1", site="s", job="1"), engine, 1200.0)
     assert isinstance(answered, JobAnswer)
     assert [(one.at, one.start, one.starts_by) for one in answered.estimates] == [
         (1000.0, 4600.0, {"0.9": 8200.0}),
-        (1120.0, 1240.0, {"0.9": 1360.0}),
+        (1180.0, 1360.0, {"0.9": 1540.0}),
     ]
-    [outcome] = [record for record in engine.apply(start("1", 1240.0)) if isinstance(record, Outcome)]
+    [outcome] = [record for record in engine.apply(start("1", 1360.0)) if isinstance(record, Outcome)]
     assert outcome.predicted_wait_s == 3600.0
-    assert engine.scores.later_first.error.total == 3360.0
+    assert engine.scores.later_first.error.total == 3240.0
     assert engine.scores.later.error.total == 0.0
 
 
@@ -89,9 +89,9 @@ def test_re_estimate_is_due_after_a_share_of_the_remaining_wait() -> None:
     engine = engine_with(submit("1", 1000.0))
     job = engine.context.state.jobs["1", 0]
     for wait_s, bound_s, interval_s in (
-        (1100.0, 90_000.0, 250.0),  # soon: the minimum share of its age
-        (2000.0, 90_000.0, 400.0),  # the share of the remaining 1000 s
-        (90_000.0, 99_000.0, 600.0),  # late: the maximum
+        (1100.0, 90_000.0, 400.0),  # soon: the minimum share of its age
+        (2250.0, 90_000.0, 500.0),  # the share of the remaining 1250 s
+        (90_000.0, 99_000.0, 800.0),  # late: the maximum share of its age
         (2000.0, 1200.0, 160.0),  # before its bound passes
     ):
         engine.parts.reestimates.plan(job, Estimate(wait_s, "", {"0.9": bound_s}), 2000.0)
@@ -153,24 +153,24 @@ def taken(engine: Engine, now: float) -> set[str]:
 def test_nearly_due_job_is_estimated_with_a_due_one() -> None:
     engine = engine_with(submit("1", 1000.0), submit("2", 1000.0))
     jobs, reestimates = engine.context.state.jobs, engine.parts.reestimates
-    for job, wait_s in ("1", 1100.0), ("2", 2000.0):  # due after 250 s and 400 s
+    for job, wait_s in ("1", 1100.0), ("2", 2375.0):  # due after 400 s and 550 s
         reestimates.plan(jobs[job, 0], Estimate(wait_s, "", {"0.9": 90_000.0}), 2000.0)
-    assert taken(engine, 2245.0) == set()
-    assert taken(engine, 2250.0) == {"1", "2"}
+    assert taken(engine, 2395.0) == set()
+    assert taken(engine, 2400.0) == {"1", "2"}
 
 
-def test_job_after_quarter_of_interval_is_not_estimated_early() -> None:
+def test_job_in_first_half_of_interval_is_not_estimated_early() -> None:
     engine = engine_with(submit("1", 1000.0), submit("2", 1000.0))
     jobs, reestimates = engine.context.state.jobs, engine.parts.reestimates
     for job, bound_s in ("1", 90_000.0), ("2", 1200.0):  # due after 400 s, and after 160 s as the bound passes soon
         reestimates.plan(jobs[job, 0], Estimate(2000.0, "", {"0.9": bound_s}), 2000.0)
-    reestimates.watch(jobs["1", 0], 2040.0)
-    assert taken(engine, 2040.0) == {"1"}
+    reestimates.watch(jobs["1", 0], 2075.0)
+    assert taken(engine, 2075.0) == {"1"}
 
 
 def test_new_job_is_not_estimated_early() -> None:
-    engine = engine_with(submit("1", 1000.0), submit("2", 1100.0))
-    assert taken(engine, 1120.0) == {"1"}
+    engine = engine_with(submit("1", 1000.0), submit("2", 1150.0))
+    assert taken(engine, 1000.0 + FIRST_S) == {"1"}
 
 
 def test_changed_capacity_re_estimates_all_queued_jobs() -> None:
