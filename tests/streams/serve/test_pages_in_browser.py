@@ -205,6 +205,11 @@ def test_status_without_a_site_counts_no_workers(browser: Browser, url: str) -> 
         assert browser.text("#status-summary") == "0 sites, none stale; no message unread."
         assert browser.texts("#status-now .hint")[:1] == ["No site has reported yet."]
         assert "once it has a site" in browser.text("#status-now") and not browser.all("#status-now table")
+    with serving(FakeClient(engines(), silent=["alder", "birch"])) as silent:
+        browser.open(f"{silent}status")
+        browser.until(lambda: browser.text("#status-summary"))
+        hints = browser.texts("#status-now .hint")
+        assert hints[:2] == ["No worker has answered for any site.", "No worker has answered."]
     browser.open(f"{url}status")
     browser.until(lambda: browser.all("#status-now table"))
     assert "Recent median would be" in browser.texts("#status-now thead th")

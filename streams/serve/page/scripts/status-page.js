@@ -38,12 +38,12 @@ function workerSummary({ sites, workers, unanswered }) {
   return sites.length ? [`${plural(workers.length, "worker")} with sites`] : [];
 }
 
-function sections({ now, sites, workers }) {
+function sections({ now, sites, workers, unanswered }) {
   return [
     h("section", { class: "chapter" }, h("h2", {}, "Sites"), sites.length ? siteTable(sites)
-      : h("p", { class: "hint" }, "No site has reported yet.")),
+      : h("p", { class: "hint" }, unanswered.length ? "No worker has answered for any site." : "No site has reported yet.")),
     h("section", { class: "chapter" }, h("h2", {}, "Workers"), workers.length ? workerTable(workers, now)
-      : h("p", { class: "hint" }, sites.length ? "No worker has answered."
+      : h("p", { class: "hint" }, sites.length || unanswered.length ? "No worker has answered."
         : "A worker is listed here once it has a site, after the first event of that site.")),
     h("section", { class: "chapter" }, h("h2", {}, "Dead letters"), ...deadLetters(workers)),
     h("p", {}, h("a", { href: "alerts" }, "Alerts: meaning and remedies")),
