@@ -259,13 +259,14 @@ def test_job_page_states_the_reason_once(browser: Browser, client: AlteringClien
     def alter(answer: AnyAnswer) -> AnyAnswer:
         if not isinstance(answer, JobAnswer):
             return answer
-        live = msgspec.structs.replace(answer.live, why=why)
+        live = msgspec.structs.replace(answer.live, why=f"{why}; other jobs have priority")
         return msgspec.structs.replace(answer, live=live, expected_start=None, text=f"No start can be promised: {why}")
 
     client.alter = alter  # type: ignore[method-assign]
     browser.open(f"{url}job?site=alder&name={QUEUED}")
     browser.until(lambda: browser.all("#job-now dt"))
     assert browser.text("main").lower().count(why) == 1
+    assert "Other jobs have priority." in browser.text("main")
 
 
 def test_http_page_shows_curl_example(browser: Browser, url: str) -> None:

@@ -59,6 +59,7 @@ function contents(answer) {
   const now = answer.as_of ?? answer.made_at;
   const bounds = currentBounds(by, start, now).map(([q, time]) => [`With ${probability(q)} by`, [clockTime(time)]]);
   const expired = live && live.start == null && start != null && !bounds.length && Object.keys(by ?? {}).length;
+  const why = (live?.why ?? "").split("; ").filter((reason) => !answer.text.includes(reason)).join("; ");
   const facts = [
     ["Site", [h("a", { href: sitePage(site) }, name(site))]],
     live ? ["Submitted", [clockTime(live.submit), `, ${duration((live.start ?? now) - live.submit)} in the queue`]] : null,
@@ -76,7 +77,7 @@ function contents(answer) {
   return [
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
-    ...(live?.why && !answer.text.includes(live.why) ? [h("p", {}, sentence(live.why))] : []),
+    ...(why ? [h("p", {}, sentence(why))] : []),
     ...(stale ? [h("p", { class: "wrong" }, sentence(`stale: ${stale}`))] : []),
   ];
 }
