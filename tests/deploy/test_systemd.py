@@ -176,3 +176,13 @@ def test_systemd_kernel_cache_is_in_cache_directory() -> None:
     (folder,) = hardening["CacheDirectory"]
     assert f"NUMBA_CACHE_DIR=/var/cache/{folder}" in map(resolved, hardening["Environment"])
     assert "MemoryDenyWriteExecute" not in hardening  # compiled code must become executable
+
+
+def test_doctor_command_reads_passwords_like_the_worker() -> None:
+    """A shell would expand a dollar sign, and split a password at a space or an ampersand."""
+    lines = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8").splitlines()
+    [line] = [line for line in lines if PROGRAM in line and "doctor" in line]
+    launcher, command = line.split(PROGRAM)
+    [file] = read(SERVICES["worker"])["EnvironmentFile"]
+    assert launcher.split()[0] == "systemd-run" and f"--property=EnvironmentFile={file[1:]}" in launcher.split()
+    assert check_command(shlex.split(command)) == "doctor"
