@@ -205,7 +205,7 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
 
 def _before_eligible(eligible_in_s: float, wait_s: float) -> str:
     """Describe a job that the scheduler does not consider yet, with its wait from then on."""
-    then = "start immediately" if wait_s <= AT_ONCE_S else f"wait {duration(wait_s)} from then on"
+    then = "start then" if wait_s <= AT_ONCE_S else f"wait {duration(wait_s)} from then on"
     return f"it becomes eligible in {duration(eligible_in_s)}, and is expected to {then}"
 
 

@@ -106,7 +106,7 @@ def test_explanation_reports_that_work_ahead_is_not_the_cause(busy: Engine, monk
     assert text(16, 8 * HOUR) == ahead
 
 
-@pytest.mark.parametrize(("wait_s", "then"), [(0.0, "start immediately"), (7 * HOUR, "wait 7h from then on")])
+@pytest.mark.parametrize(("wait_s", "then"), [(0.0, "start then"), (7 * HOUR, "wait 7h from then on")])
 def test_explanation_before_eligible_time_contains_it(busy: Engine, wait_s: float, then: str) -> None:
     later = Job("x", 0, HOUR, cpus=16, walltime=HOUR, eligible=241 * HOUR)
     assert explained(Orders(busy, HOUR), later, wait_s).text == (
