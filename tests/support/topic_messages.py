@@ -12,9 +12,15 @@ def messages_of(options: Mapping[str, Any], *topics: str) -> Iterator[Any]:
 
     Args:
         options: Options of the consumer, such as its servers.
+
+    Raises:
+        LookupError: a topic does not exist.
     """
-    with closing(KafkaConsumer(**options)) as consumer:
-        places = [TopicPartition(topic, number) for topic in topics for number in consumer.partitions_for_topic(topic)]
+    with closing(KafkaConsumer(**{"auto_offset_reset": "earliest", **options})) as consumer:
+        numbers = {topic: consumer.partitions_for_topic(topic) for topic in topics}
+        if missing := [topic for topic, found in numbers.items() if not found]:
+            raise LookupError(f"no topic {', '.join(missing)}")
+        places = [TopicPartition(topic, number) for topic, found in numbers.items() for number in found]
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
         yield from unread_messages(consumer)
