@@ -53,7 +53,11 @@ class MeasuringProcess:
                 start_new_session=True,
             )
             self._pipe = Connection(ours.detach())
-        self._pipe.send((begin, settings))
+        try:
+            self._pipe.send((begin, settings))
+        except OSError:
+            self._close()
+            raise
 
     def add(self, record: MeasuredRecord) -> None:
         """Measure a record."""
@@ -82,7 +86,10 @@ class MeasuringProcess:
         self._waiting.clear()
 
     def _ended(self) -> UserError:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(MAX_WAIT_S)
+        except subprocess.TimeoutExpired:
+            return _unresponsive()
         if code >= 0:
             return _error(f"ended with status {code}; its error is above")
         cause = ", possibly for lack of memory" if code == -signal.SIGKILL else ""
@@ -92,6 +99,9 @@ class MeasuringProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         self._process.kill()
         self._process.wait()
         self._pipe.close()

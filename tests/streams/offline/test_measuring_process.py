@@ -96,6 +96,32 @@ def test_hanging_measuring_process_raises_user_error(monkeypatch: pytest.MonkeyP
     assert not psutil.pid_exists(process._process.pid)
 
 
+def test_process_that_closes_its_pipe_but_runs_raises_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_process, "MAX_WAIT_S", 1)
+    with MeasuringProcess(0.0, SETTINGS) as process, process._pipe:
+        os.kill(process._process.pid, signal.SIGSTOP)
+        process._pipe, theirs = Pipe()
+        theirs.close()
+        with pytest.raises(UserError, match="the replay has not responded for 1 s"):
+            process.finish()
+    assert not psutil.pid_exists(process._process.pid)
+
+
+def test_process_that_refuses_its_settings_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[int] = []
+
+    def refuse(*_: object) -> None:
+        children.extend(child.pid for child in psutil.Process().children())
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(Connection, "send", refuse)
+    earlier = {child.pid for child in psutil.Process().children()}
+    with pytest.raises(BrokenPipeError):
+        MeasuringProcess(0.0, SETTINGS)
+    (child,) = set(children) - earlier
+    assert not psutil.pid_exists(child)
+
+
 def test_replay_measures_itself_if_no_process_starts(
     log: EventLog, started: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
