@@ -23,6 +23,7 @@ from streams.broker.consumer import Consumer, broker_answers
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
 from streams.client.pending_questions import AnswerTimeout, PendingQuestions, WorkerCompiling, new_id, on_behalf_of
+from streams.client.probe_check import ProbeCheck
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.process.compile_progress import compile_progress
 from streams.settings import Settings
@@ -71,8 +72,8 @@ class QuestionClient:
         self._answers: Any = None
         self._cached: Any = None
         self._heard_at = float("-inf")  # monotonic time of the latest message of a worker
-        self._broker_checked_at = self._worker_checked_at = float("-inf")
         self._broker_problem: str | None = None
+        self._broker_check, self._worker_check = ProbeCheck(self._query_broker), ProbeCheck(self._query_worker)
 
     async def ask(self, question: AnyQuestion) -> AnyAnswer:
         """Send a question and return its answer.
@@ -118,7 +119,8 @@ class QuestionClient:
         """Return the reason why no question can be answered now; None if there is none.
 
         Workers are silent for a long time if no event arrives. So while a worker of this machine compiles, a question
-        finds out whether another one answers. The broker and the workers are each queried at most once a second.
+        finds out whether another one answers. The broker and the workers are each queried at most once a second. The
+        result is that of the last check if a new one takes long.
         """
         if self.startup_problem is not None:
             return self.startup_problem
@@ -126,20 +128,19 @@ class QuestionClient:
             return problem
         if compile_progress() is None:
             return None
-        if time.monotonic() - self._worker_checked_at > COMPILING_TIMEOUT_S:
-            self._worker_checked_at = time.monotonic()
-            await self._check_worker()
+        await self._worker_check.refresh()
         progress = self.compiling()
         return None if progress is None else not_ready(progress)
 
     async def _check_broker(self) -> str | None:
-        if time.monotonic() - self._broker_checked_at > BROKER_TIMEOUT_S:
-            answers = await broker_answers(self._kafka.bootstrap, self._tls, BROKER_TIMEOUT_S)
-            self._broker_problem = None if answers else f"kafka: no broker answers at {self._kafka.bootstrap}"
-            self._broker_checked_at = time.monotonic()
+        await self._broker_check.refresh()
         return self._broker_problem
 
-    async def _check_worker(self) -> None:
+    async def _query_broker(self) -> None:
+        answers = await broker_answers(self._kafka.bootstrap, self._tls, BROKER_TIMEOUT_S)
+        self._broker_problem = None if answers else f"kafka: no broker answers at {self._kafka.bootstrap}"
+
+    async def _query_worker(self) -> None:
         """Query the site with the latest estimates; without an answer, no worker counts as heard from."""
         if (site := self.cache.latest_site()) is not None:
             with suppress(UserError, TimeoutError):
@@ -182,6 +183,8 @@ class QuestionClient:
 
     async def stop(self) -> None:
         """Close all connections. Open questions remain unanswered."""
+        self._broker_check.stop()
+        self._worker_check.stop()
         await self._open.aclose()
 
     async def _start(self, opened: AsyncExitStack) -> None:

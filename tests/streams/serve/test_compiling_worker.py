@@ -1,7 +1,9 @@
 """The HTTP service while the worker of its machine compiles."""
 
+import asyncio
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from litestar.testing import TestClient
 
 from models.records import AnyQuestion
 from streams.client import client as client_module
+from streams.client import probe_check
+from streams.client.client import QuestionClient
 from streams.serve.service import Service
 from tests.support.compiled import fake_compilation
 from tests.support.fake_client import FakeClient, app_of, engines
@@ -128,6 +132,48 @@ def test_service_is_not_ready_when_its_worker_compiles_again(cache: Path, monkey
             monkeypatch.setattr(client_module, "COMPILING_TIMEOUT_S", 60.0)
             assert client.get("/v1/sites/birch").status_code == 200
             assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.usefixtures("compiling")
+def test_probe_does_not_wait_for_a_slow_broker_or_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    async def probed() -> str | None:
+        questions = Silent(engines())
+        monkeypatch.setattr(questions, "_check_broker", partial(QuestionClient._check_broker, questions))
+        monkeypatch.setattr(client_module, "COMPILING_TIMEOUT_S", 600.0)
+        monkeypatch.setattr(client_module, "broker_answers", never)
+        async with asyncio.timeout(60):
+            problem = await questions.problem()
+            await questions.stop()
+        return problem
+
+    assert asyncio.run(probed()) == REASON
+
+
+def test_slow_check_of_a_probe_runs_once_and_is_reported_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_check, "MAX_WAIT_S", 0.01)
+    found: list[str] = []
+
+    async def probed() -> None:
+        answered = asyncio.Event()
+
+        async def check() -> None:
+            await answered.wait()
+            found.append("checked")
+
+        probe = probe_check.ProbeCheck(check)
+        await asyncio.gather(probe.refresh(), probe.refresh())
+        assert not found
+        answered.set()
+        await probe.refresh()
+        assert found == ["checked"]
+        await probe.refresh()
+
+    asyncio.run(probed())
+    assert found == ["checked"]
 
 
 @pytest.mark.usefixtures("compiling")
