@@ -113,10 +113,10 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     `expected_start` is the current estimate; null for a job that is held, runs already, or has none. After a later
     estimate than that at submission, `predicted_wait_s`, `predicted_start` and `bounds` are those of the latest one.
     `why` explains why the job is pending. `priority` and `pending_reason` are the scheduler's; `tasks_remaining` counts
-    the pending tasks of a job array that is queued as one row. `expected_by` maps external estimates to the first start
-    that each expected. `blocked_by` explains why no start is expected although there is room for the job, or although
-    it is past its expected start; `expected_start` is null then. `eligible` is the eligible time, where that is later
-    than `submit`. `user` is null where the events name none.
+    the pending tasks of a job array that is queued as one row, `tasks_running` its running ones. `expected_by` maps
+    external estimates to the first start that each expected. `blocked_by` explains why no start is expected although
+    there is room for the job, or although it is past its expected start; `expected_start` is null then. `eligible` is
+    the eligible time, where that is later than `submit`. `user` is null where the events name none.
     """
 
     job: str
@@ -139,6 +139,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     priority: float | msgspec.UnsetType = msgspec.UNSET
     pending_reason: str | msgspec.UnsetType = msgspec.UNSET
     tasks_remaining: int | msgspec.UnsetType = msgspec.UNSET
+    tasks_running: int | msgspec.UnsetType = msgspec.UNSET
     expected_by: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     blocked_by: str | msgspec.UnsetType = msgspec.UNSET
     eligible: float | msgspec.UnsetType = msgspec.UNSET
@@ -162,6 +163,8 @@ class PublishedStart(msgspec.Struct, kw_only=True, frozen=True):
 
 class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
     """A job, its expected start, and why it is pending; `live` is null where no such job is pending or running.
+
+    For an array whose pending tasks have all left, `live` is one of its running tasks.
 
     `text` is a summary in one line. `expected_start`, and `starts_by` for each probability, are Unix seconds, for a
     pending job. `ahead_jobs` pending jobs are expected to start before it. `estimates` are the published estimates: the

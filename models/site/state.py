@@ -111,6 +111,10 @@ class SiteState:
         keys = ((name, attempt) for attempt in (0, *sorted(self._later_attempts.get(name, ()))))
         return [self.jobs[key] for key in keys if key in self.jobs]
 
+    def running_tasks(self, array: str) -> int:
+        """Return the number of running tasks of an array."""
+        return self._tasks.get(array, 0)
+
     def latest_of(self, user: str, most: int) -> list[Job]:
         """Return the last `most` submitted live jobs of a user, in that order. O(live jobs)."""
         columns, keys = self.table.columns(), self.table.keys
@@ -248,7 +252,7 @@ class SiteState:
             return True
         if job.attempt or not most:  # later attempts of tasks are separate jobs
             return False
-        return self._tasks.get(job.id, 0) >= most
+        return self.running_tasks(job.id) >= most
 
 
 _PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}

@@ -353,6 +353,9 @@ def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
         if live.eligible is not msgspec.UNSET:
             yield "eligible", f"{minute(live.eligible)}, {span(live.eligible - live.submit)} after its submission"
         yield "requested", counted(live.cpus, "cpu") + ("" if live.walltime is None else f" for {span(live.walltime)}")
+        if live.tasks_remaining is not msgspec.UNSET:
+            running = "" if live.tasks_running is msgspec.UNSET else f", {live.tasks_running:,} running"
+            yield "tasks", f"{live.tasks_remaining:,} pending{running}"
         if live.why:
             yield "why", live.why
     if answer.as_of is not None:

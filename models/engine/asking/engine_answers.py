@@ -170,13 +170,16 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     answered = JobAnswer(id=question.id, site=engine.site, made_at=now, job=question.job, text=NOT_LIVE)
     name = question.job
     names = [name, f"ƒ{name[1:]}"] if name.startswith("f") else [name]  # Flux ids in ASCII
-    attempts = [job for one in names for job in engine.context.state.attempts_of(one) if job.phase in LIVE]
-    if not attempts:
+    found = [job for one in names for job in engine.context.state.attempts_of(one) if job.phase in LIVE]
+    found = found or _running_tasks(engine, name)
+    if not found:
         return answered
-    job = attempts[-1]
+    job = found[-1]
     queued = job.phase is Phase.QUEUED
     orders = Orders(engine, now)
     live = _live_job(engine, job, orders, BlockedBy(engine, now))
+    if job.id not in names:
+        live = msgspec.structs.replace(live, tasks_remaining=0, tasks_running=len(found))
     promised = queued and live.blocked_by is msgspec.UNSET
     expected = live.predicted_start if live.expected_start is None else live.expected_start
     expected = max(expected, now) if promised and expected is not None else None
@@ -196,6 +199,14 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
         ahead_jobs=ahead,
         estimates=[_published_start(job, *estimate) for estimate in _estimates(engine, job)],
     )
+
+
+def _running_tasks(engine: Engine, array: str) -> list[Job]:
+    """Return the running tasks of an array; a list of all running jobs is searched only if it has some."""
+    state = engine.context.state
+    if not state.running_tasks(array):
+        return []
+    return [job for job in state.in_phase(Phase.RUNNING) if job.extras.array == array]
 
 
 def _estimates(engine: Engine, job: Job) -> Iterator[tuple[float, float | None, dict[str, float] | None]]:
@@ -254,6 +265,7 @@ def _live_job(engine: Engine, job: Job, orders: Orders, blocked_by: BlockedBy) -
         priority=_known(job.extras.priority),
         pending_reason=_known(job.extras.pending_reason),
         tasks_remaining=job.tasks_remaining if is_row(job) else msgspec.UNSET,
+        tasks_running=engine.context.state.running_tasks(job.id) if is_row(job) else msgspec.UNSET,
         expected_by=_expected_by(job, engine),
         blocked_by=_known(held),
         eligible=job.ready if job.ineligible_s else msgspec.UNSET,

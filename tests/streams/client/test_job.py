@@ -101,6 +101,12 @@ def test_eligible_time_is_shown_separately(capsys: pytest.CaptureFixture[str]) -
     assert "  eligible       1970-01-01 00:04 UTC, 4m after its submission\n" in capsys.readouterr().out
 
 
+def test_array_is_shown_with_its_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    live = msgspec.structs.replace(LIVE, tasks_remaining=1200, tasks_running=8)
+    show_job([msgspec.structs.replace(KNOWN, live=live)])
+    assert "  tasks          1,200 pending, 8 running\n" in capsys.readouterr().out
+
+
 def test_start_probability_within_time_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     live = msgspec.structs.replace(KNOWN, as_of=835_822_800.0)
     for within_s, text in ((360.0, "50 %: within 6m"), (9e9, "over 90 %: within"), (0.0, "10 %")):

@@ -87,6 +87,18 @@ def test_job_page_hides_impossible_upper_bounds(
     assert browser.complaints() == []
 
 
+def test_job_page_shows_tasks_of_an_array(browser: Browser, client: AlteringClient, url: str) -> None:
+    def alter(answer: AnyAnswer) -> AnyAnswer:
+        if not isinstance(answer, JobAnswer) or answer.live is None:
+            return answer
+        live = msgspec.structs.replace(answer.live, tasks_remaining=1200, tasks_running=8)
+        return msgspec.structs.replace(answer, live=live)
+
+    client.alter = alter  # type: ignore[method-assign]
+    browser.open(f"{url}job?site=alder&name={QUEUED}")
+    browser.until(lambda: "1,200 pending, 8 running" in browser.texts("#job-now dd"))
+
+
 def test_job_list_shows_shared_reason_one_time(browser: Browser, client: AlteringClient, url: str) -> None:
     def alter(answer: AnyAnswer) -> AnyAnswer:
         if not isinstance(answer, JobsAnswer):

@@ -67,7 +67,7 @@ def test_preempted_job_is_explained_as_preempted_and_requeued() -> None:
 
 def test_live_job_shows_remaining_tasks_and_external_estimates() -> None:
     job = live_job(event("submit@100", array_size=5, cpus=2), event("expected_start@120", expected=900.0))
-    assert (job.tasks_remaining, job.expected_by) == (5, {"slurm": 900.0})
+    assert (job.tasks_remaining, job.tasks_running, job.expected_by) == (5, 0, {"slurm": 900.0})
     plain = live_job(event("submit@100"))
     wire = msgspec.json.decode(msgspec.json.encode(plain))
-    assert not wire.keys() & {"tasks_remaining", "expected_by", "priority", "pending_reason"}
+    assert not wire.keys() & {"tasks_remaining", "tasks_running", "expected_by", "priority", "pending_reason"}

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Cancel, End, Prediction, Requeue, Submit
+from models.records import AnyEvent, Cancel, End, JobAnswer, JobQuestion, Prediction, Requeue, Submit
 from models.site.job import Phase
 from models.site.state import SITE
 from tests.support.events import cancel, capacity, end, start, submit
@@ -44,6 +45,26 @@ def test_array_row_departs_with_its_last_task() -> None:
     task = engine.context.state.jobs["7_3", 0]
     assert (task.user, task.cpus, task.walltime, task.submit, task.extras.qos) == ("ada", 2, 60.0, 100.0, "high")
     assert (task.extras.array, task.extras.array_size, task.extras.array_limit) == ("7", None, None)
+
+
+def test_answer_about_array_counts_pending_and_running_tasks() -> None:
+    engine = new_engine()
+
+    def answered(event: AnyEvent) -> JobAnswer:
+        applied(engine, [event])
+        found = answer(JobQuestion(id="1", site="s", job="7"), engine, 300.0)
+        assert isinstance(found, JobAnswer)
+        return found
+
+    tasks = []
+    for event in (ROW, begun(1, 150.0), begun(2, 160.0), begun(3, 170.0), end("7_1", 200.0)):
+        found = answered(event)
+        assert found.live is not None
+        tasks.append((found.live.tasks_remaining, found.live.tasks_running))
+    assert tasks == [(3, 0), (2, 1), (1, 2), (0, 3), (0, 2)]
+    assert (found.job, found.text, found.live and found.live.job) == ("7", "runs already", "7_3")
+    answered(end("7_2", 200.0))
+    assert answered(end("7_3", 200.0)).live is None
 
 
 def test_array_is_scored_by_first_task_and_all_train_run_times() -> None:
