@@ -26,4 +26,5 @@ def executors_by_start(
         )
     except UserError:  # the service does not answer: as they are
         return list(executors.values())
-    return [executors[site.site] for site in found.ranking if site.predicted_wait_s is not None]
+    order = [executors[site.site] for site in found.ranking if site.predicted_wait_s is not None]
+    return order or list(executors.values())

@@ -3,7 +3,7 @@
 Put this file next to the Snakefile. Needs the package queuecast-client.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from queuecast import HttpClient, UserError
@@ -21,11 +21,17 @@ class BestPartition:
     def __init__(self, client: HttpClient, site: str, partitions: Sequence[str]) -> None:
         self._client, self._site, self._partitions = client, site, list(partitions)
 
-    def __call__(self, wildcards: Any, threads: int, resources: Any) -> str:
-        """Return the value of `slurm_partition`, which Snakemake requests by this call; `resources.runtime` is in
-        minutes.
+    def within(self, runtime: float) -> Callable[[Any, int], str]:
+        """Return the resource `slurm_partition` of a rule: a function that Snakemake calls for each job.
+
+        Args:
+            runtime: the resource `runtime` of the rule, minutes; Snakemake passes it to no function.
         """
-        return self.choose(threads, 60.0 * resources.runtime)
+
+        def partition(wildcards: Any, threads: int) -> str:
+            return self.choose(threads, 60.0 * runtime)
+
+        return partition
 
     def choose(self, cpus: int, walltime_s: float) -> str:
         """Return the partition for a job of this size."""
