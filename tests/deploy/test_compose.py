@@ -33,6 +33,7 @@ from tests.support.deployments import (
 FOLDER = ROOT / "deploy" / "compose"
 FILES = ("compose.yaml", "production.yaml")
 SYSTEMD = ROOT / "deploy" / "systemd"
+PORTS = {"source": 6070, "notify": 6069}
 
 Services = dict[str, dict[str, Any]]
 
@@ -119,8 +120,20 @@ def test_compose_variables_are_valid_settings(trial: Services) -> None:
 
 
 def given(environment: dict[str, str]) -> dict[str, str]:
-    """Return the environment, with a value for each required secret."""
-    return {name: re.sub(r"^\$\{(\w+):\?.*\}$", r"value of \1", str(value)) for name, value in environment.items()}
+    """Return the environment, with a value for each required secret, without variables of the host."""
+    return {
+        name: re.sub(r"^\$\{(\w+):\?.*\}$", r"value of \1", str(value))
+        for name, value in environment.items()
+        if value is not None
+    }
+
+
+def test_variables_of_the_compose_guide_reach_a_service(trial: Services) -> None:
+    guide = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8").split("## Docker Compose")[1].split("\n## ")[0]
+    own = {"QUEUECAST_KAFKA_BOOTSTRAP", "QUEUECAST_WORKER"}  # of the command on the host, of production.yaml
+    named = set(re.findall(r"QUEUECAST_[A-Z_]*[A-Z]", guide)) - own
+    assert named <= {name for _, service in ours(trial) for name in service["environment"]}
+    assert trial["worker"]["environment"]["QUEUECAST_WORKER_PROCESSES"] is None  # of the host, if it has it
 
 
 def test_compose_secrets_have_no_defaults(trial: Services) -> None:
@@ -273,10 +286,15 @@ def test_compose_source_and_notify_extend_base_project(joins: str) -> None:
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert {volume.split(":")[0] for volume in service["volumes"]} == set(found["volumes"])
     assert seconds(service["stop_grace_period"]) > STOP_S
+    assert service["mem_limit"] == "1g"
+    code = service["healthcheck"]["test"][-1]
+    compile(code, joins, "exec")
+    assert f'"127.0.0.1", {PORTS[joins]},' in code and '"/metrics"' in code
 
 
 def test_compose_source_has_volume_for_cursor() -> None:
     (source,) = read("source.yaml")["services"].values()
+    assert f"--web-port={PORTS['source']}" in source["command"]
     assert "--cursors=/var/lib/queuecast" in source["command"]
     assert "source:/var/lib/queuecast" in source["volumes"]
 
@@ -288,6 +306,4 @@ def test_compose_notify_is_signed_and_health_checked() -> None:
     own = load_settings(environment=filled).notify
     assert own.webhook and own.secret and own.web_host == "0.0.0.0"
     assert all(environment[f"QUEUECAST_NOTIFY_{name}"].startswith("${") for name in ("WEBHOOK", "SECRET"))
-    code = service["healthcheck"]["test"][-1]
-    compile(code, "notify", "exec")
-    assert f'"127.0.0.1", {own.web_port},' in code and '"/metrics"' in code
+    assert own.web_port == PORTS["notify"]
