@@ -41,8 +41,8 @@ CPUS_PER_TRAINING = 4
 """CPUs for each training that may run at a time. A training takes a third of the CPU time of its events' engine."""
 
 FAMILIES = """
-gauge process_up process: Whether a process of the worker answers.
-counter process_restarts process: How often a process of the worker was started again, since it had ended.
+gauge process_up process: 1 if the process of the worker answers, else 0.
+counter process_restarts process: Restarts of the process of the worker after it ended.
 """
 
 

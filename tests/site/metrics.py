@@ -5,10 +5,12 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from streams.notify.metrics import NotifyCounts
+from streams.process.scraping import Families
 from streams.serve.http_server import DROPPED
 from streams.sources.live_source import Watch
 from streams.worker.metrics.process_metrics import Metrics
 from streams.worker.metrics.site_metrics import SiteFamilies
+from streams.worker.supervisor import FAMILIES
 
 
 class MetricText(NamedTuple):
@@ -31,7 +33,10 @@ LITESTARS = [
 def metrics_by_process() -> dict[str, list[MetricText]]:
     """Return the metrics of each process, sorted by name."""
     found = {
-        "Worker": [*map(_own, Metrics(1).registry._collector_to_names), *map(_family, SiteFamilies().collect())],
+        "Worker": [
+            *map(_own, Metrics(1).registry._collector_to_names),
+            *map(_family, [*SiteFamilies().collect(), *Families("queuecast", FAMILIES).collect()]),
+        ],
         "HTTP service": [_own(DROPPED), *LITESTARS],
         "Notifier": map(_family, NotifyCounts([]).collect()),
         "Source": _of_sources(),

@@ -5,16 +5,24 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 import typer
+from msgspec.structs import fields
 
 from deploy.cli import app
-from streams.settings import SECTIONS
+from streams.settings import PREFIX, SECTIONS
+from streams.settings.loading import NO_SETTINGS
 from tests.site.metrics import metrics_by_process
 from tests.site.pages import DOCS, READMES, ROOT
 
 PAGES = sorted({*READMES, *(path.relative_to(ROOT).as_posix() for path in (ROOT / DOCS).rglob("*.md"))})
+DEPLOYED = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "deploy").rglob("*")
+    if path.suffix in (".conf", ".env", ".erb", ".json", ".lua", ".service", ".target", ".toml", ".yaml")
+)
+"""Files in `deploy` that an operator installs."""
+
 FILES = ("env", "password", "yaml", "toml", "md", "py", "json")
 """Endings of file names that look like settings, such as `serve.password`."""
 
@@ -37,7 +45,7 @@ def text_of(page: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_settings_of_a_page_exist(page: str) -> None:
-    known = {f"{name}.{field.name}" for name, kind in SECTIONS.items() for field in msgspec.structs.fields(kind)}
+    known = {f"{name}.{field.name}" for name, kind in SECTIONS.items() for field in fields(kind)}
     named = re.findall(rf"`((?:{'|'.join(SECTIONS)})\.(\w+))`", text_of(page))
     assert not {name for name, ending in named if ending not in FILES} - known
 
@@ -49,10 +57,31 @@ def test_metrics_of_a_page_exist(page: str) -> None:
     assert not named - known - OTHER_NAMES
 
 
-@pytest.mark.parametrize("page", PAGES)
+QUERIES = [file for file in DEPLOYED if file.endswith((".json", ".yaml"))]
+
+
+@pytest.mark.parametrize("file", QUERIES)
+def test_metrics_of_deployed_queries_exist(file: str) -> None:
+    known = {one.name for found in metrics_by_process().values() for one in found}
+    read = re.findall(r"(?<![\w:])queuecast_[a-z]\w+(?![\w:])", text_of(file))  # not those that a rule records
+    assert not {re.sub(r"_(sum|count|bucket)$", "", name) for name in read} - known
+
+
+def test_deployed_files_include_dashboards_and_alerts() -> None:
+    assert {"deploy/grafana/dashboards/flow.json", "deploy/prometheus/alerts.yaml"} <= set(QUERIES)
+
+
+@pytest.mark.parametrize("file", DEPLOYED)
+def test_variables_of_a_deployed_file_are_accepted(file: str) -> None:
+    """A command refuses unknown variables, so it fails beside a file that uses one."""
+    settings = {f"{PREFIX}_{name}_{one.name}".upper() for name, kind in SECTIONS.items() for one in fields(kind)}
+    assert not set(re.findall(rf"\b{PREFIX}_[A-Z_]*[A-Z]", text_of(file))) - settings - NO_SETTINGS
+
+
+@pytest.mark.parametrize("page", [*PAGES, *DEPLOYED])
 def test_commands_and_options_of_a_page_exist(page: str) -> None:
     text = text_of(page)
-    assert not set(re.findall(r"`queuecast ([a-z][\w-]*)", text)) - set(COMMANDS.commands)
+    assert not set(re.findall(r"(?:`|/bin/)queuecast ([a-z][\w-]*)", text)) - set(COMMANDS.commands)
     named = set(re.findall(r"queuecast (?:[\w ]+ )?(--[a-z][\w-]+)", text))
     assert not named - set(options(COMMANDS)) - {"--help", "--install-completion"}
 
