@@ -161,7 +161,8 @@ class SiteContext:
                 prepared = Areas(topology, self.state)
                 deque(prepared.fill(), maxlen=0)
             self.areas = self.state.follower = prepared
-        self.areas.take(topology)
+        if self.areas.topology is not topology:
+            self.areas.take(topology)
 
     def prepare(self, capacity: Capacity) -> Iterator[None] | None:
         """Return an iterator that builds the areas of a new capacity in short steps; None if one is enough.

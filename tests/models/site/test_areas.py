@@ -27,10 +27,12 @@ from models.records import (
     Submit,
     Suspend,
 )
+from models.site import areas as areas_module
 from models.site.areas import JOBS_PER_STEP, Areas
 from models.site.job import Phase
 from models.site.state import SITE, Scope, SiteState, Totals, micros
 from models.site.topology import Topology, request_of
+from models.site.topology.layout import Layout
 from tests.simulation.cluster import CLUSTER_SITES, Window, generate_for, run_cluster
 from tests.support.engines import encoded
 
@@ -237,6 +239,23 @@ def test_job_size_in_area_is_its_dominant_share() -> None:
     assert there.state.totals(SITE, Phase.QUEUED).cpus == 16
     assert request_of(view) == request_of(job)
     assert view.estimates is job.estimates
+
+
+def test_layouts_of_new_areas_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Layout] = []
+
+    def build(*given: Any) -> Layout:
+        built.append(Layout(*given))
+        return built[-1]
+
+    monkeypatch.setattr(areas_module, "Layout", build)
+    engine = Engine("s", EngineSettings(method="median", shadows=()))
+    for number, expected in ((1, 3), (2, 3), (3, 2)):  # other areas, the same areas with nodes down, other areas
+        engine.apply(site(number, float(number)))
+        found = engine.context.areas
+        assert found is not None and found.layouts == built and len(built) == expected
+        assert [layout.topology for layout in built] == [found.topology] * expected
+        built.clear()
 
 
 def test_site_without_topology_shares_its_objects_with_methods() -> None:
