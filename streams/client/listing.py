@@ -122,6 +122,8 @@ def show_jobs(found: Sequence[SiteJobs]) -> None:
         sys.stdout.write("no pending jobs\n")
     running = [(of, job, job.start) for of in found for job in of.jobs if job.start is not None]
     show_listed("running", [(job.job, _running(of, job, start)) for of, job, start in running])
+    arrays = [job for _, job in waiting if job.tasks_remaining is not msgspec.UNSET]
+    show_listed("tasks", [(job.job, _tasks(job)) for job in arrays])
     show_listed("why", _wait_reasons(waiting))
     show_listed("as of", [(of.site, _moment_of(of)) for of in found])
 
@@ -161,6 +163,11 @@ def _moment_of(of: SiteJobs) -> str:
     more = f"; {of.more} more jobs are left out" if of.more else ""
     stale = f"; stale: {of.stale}" if of.stale else ""
     return f"{'no event yet' if of.as_of is None else moment(of.as_of)}{more}{stale}"
+
+
+def _tasks(array: LiveJob) -> str:
+    running = "" if array.tasks_running is msgspec.UNSET else f", {array.tasks_running:,} running"
+    return f"{array.tasks_remaining:,} pending{running}"
 
 
 def _minute(time: float | None) -> str:
@@ -354,8 +361,7 @@ def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
             yield "eligible", f"{minute(live.eligible)}, {span(live.eligible - live.submit)} after its submission"
         yield "requested", counted(live.cpus, "cpu") + ("" if live.walltime is None else f" for {span(live.walltime)}")
         if live.tasks_remaining is not msgspec.UNSET:
-            running = "" if live.tasks_running is msgspec.UNSET else f", {live.tasks_running:,} running"
-            yield "tasks", f"{live.tasks_remaining:,} pending{running}"
+            yield "tasks", _tasks(live)
         if live.why:
             yield "why", live.why
     if answer.as_of is not None:

@@ -52,6 +52,13 @@ def test_listing_omits_repeated_reasons_and_passed_bounds(capsys: Capture) -> No
     assert rows[5:8] == ["why:", "4711 2 jobs ahead of it", "alder 4711, 4712: it is late"]
 
 
+def test_listing_shows_tasks_of_arrays(capsys: Capture) -> None:
+    array = msgspec.structs.replace(LIVE, job="4712", why=None, tasks_remaining=1200, tasks_running=8)
+    show_jobs([SiteJobs("alder", 100.0, [msgspec.structs.replace(LIVE, why=None), array])])
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[5:7] == ["tasks:", "  4712  1,200 pending, 8 running"]
+
+
 def test_jobs_command_missing_user_lists_jobs_up_to_limit(capsys: Capture) -> None:
     assert main(["jobs", "--limit", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -87,16 +87,22 @@ def test_job_page_hides_impossible_upper_bounds(
     assert browser.complaints() == []
 
 
-def test_job_page_shows_tasks_of_an_array(browser: Browser, client: AlteringClient, url: str) -> None:
+def test_pages_show_tasks_of_an_array(browser: Browser, client: AlteringClient, url: str) -> None:
     def alter(answer: AnyAnswer) -> AnyAnswer:
+        tasks = {"tasks_remaining": 1200, "tasks_running": 8}
+        if isinstance(answer, JobsAnswer):
+            jobs = [msgspec.structs.replace(job, **tasks) for job in answer.jobs]
+            return msgspec.structs.replace(answer, jobs=jobs)
         if not isinstance(answer, JobAnswer) or answer.live is None:
             return answer
-        live = msgspec.structs.replace(answer.live, tasks_remaining=1200, tasks_running=8)
-        return msgspec.structs.replace(answer, live=live)
+        return msgspec.structs.replace(answer, live=msgspec.structs.replace(answer.live, **tasks))
 
     client.alter = alter  # type: ignore[method-assign]
     browser.open(f"{url}job?site=alder&name={QUEUED}")
-    browser.until(lambda: "1,200 pending, 8 running" in browser.texts("#job-now dd"))
+    browser.until(lambda: "1,200 tasks pending, 8 running" in browser.texts("#job-now dd"))
+    browser.open(f"{url}jobs?user={USER}")
+    browser.until(lambda: "1,200 tasks pending, 8 running" in browser.texts(".jobs tbody th .line"))
+    assert browser.complaints() == browser.barriers() == []
 
 
 def test_job_list_shows_shared_reason_one_time(browser: Browser, client: AlteringClient, url: str) -> None:

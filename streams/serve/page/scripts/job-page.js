@@ -5,7 +5,7 @@ import { currentBounds } from "./bounds.js";
 import { chart, DURATIONS } from "./charts.js";
 import { openPage, requireToken, showStatus } from "./common.js";
 import { cell, table, update } from "./table.js";
-import { clockTime, count, duration, fromNow, h, name, plural, probability, sentence, sitePage } from "./text.js";
+import { clockTime, duration, fromNow, h, name, plural, probability, sentence, sitePage, tasksText } from "./text.js";
 import { suggestSites } from "./suggestions.js";
 
 const params = new URLSearchParams(location.search);
@@ -71,8 +71,7 @@ function contents(answer) {
     expired ? ["At the latest", ["no bound: the wait exceeds all earlier bounds"]] : null,
     live && start != null ? ["Jobs ahead", [plural(ahead, "job")]] : null,
     live ? ["Request", [plural(live.cpus, "CPU"), live.walltime == null ? "" : ` for ${duration(live.walltime)}`]] : null,
-    live?.tasks_remaining == null ? null : ["Tasks", [`${count(live.tasks_remaining)} pending`,
-      live.tasks_running == null ? "" : `, ${count(live.tasks_running)} running`]],
+    live?.tasks_remaining == null ? null : ["Array", [tasksText(live)]],
     live?.queue == null ? null : ["Queue", [name(live.queue)]],
     ["As of", [clockTime(now)]],
   ];

@@ -2,7 +2,7 @@
 
 import { isCurrent } from "./bounds.js";
 import { cell, rowWithNotes, table } from "./table.js";
-import { clockTime, fromNow, h, jobPage, name, number, probability, seconds, sentence } from "./text.js";
+import { clockTime, fromNow, h, jobPage, name, number, probability, seconds, sentence, tasksText } from "./text.js";
 
 const COLUMNS = [
   ["Job"], ["Waited", "figure"], ["Expected"], ["At the latest"], ["CPUs", "figure"], ["Walltime", "figure"], ["Queue"],
@@ -32,7 +32,11 @@ export function oncePerRun(reasons) {
 
 function cells(site, job, now) {
   return [
-    cell([h("a", { href: jobPage(site, job.job) }, name(job.job)), job.attempt ? ` (attempt ${job.attempt})` : null], { head: true }),
+    cell([
+      h("a", { href: jobPage(site, job.job) }, name(job.job)),
+      job.attempt ? ` (attempt ${job.attempt})` : null,
+      job.tasks_remaining == null ? null : h("span", { class: "line" }, tasksText(job)),
+    ], { head: true }),
     cell(job.phase === "held" ? "held" : seconds((job.start ?? now) - job.submit), { kind: "figure" }),
     cell(expected(job, now)),
     cell(atLatest(job, now)),

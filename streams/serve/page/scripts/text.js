@@ -29,6 +29,9 @@ export function fromNow(seconds) {
 
 export const count = (number) => number.toLocaleString("en");
 export const plural = (number, one, many = `${one}s`) => `${count(number)}${NBSP}${number === 1 ? one : many}`;
+/** Format the tasks of a job array that is queued as one row: "1,200 tasks pending, 8 running". */
+export const tasksText = ({ tasks_remaining: pending, tasks_running: running }) =>
+  `${plural(pending, "task")} pending${running == null ? "" : `, ${count(running)} running`}`;
 /** Format the consumer lag of a site; empty without a lag. */
 export const lagText = ({ lag_messages: messages, lag_s: lag }) =>
   messages ? `, ${plural(messages, "message")} unread, ${duration(lag)} behind` : "";
