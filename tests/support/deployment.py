@@ -21,14 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.up import ServeProcess, WorkerProcess
 from models.engine.engine import Engine
-from models.engine.outgoing import Anomaly
 from models.engine.saved_state import encode_array
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, Prediction
 from models.simulation import generate, run
 from streams.broker.admin import create_topics
 from streams.broker.topics import Topics, events_topic_of
-from streams.offline.replay import replay
 from streams.settings import (
     EstimateSettings,
     KafkaSettings,
@@ -38,6 +36,7 @@ from streams.settings import (
     TopicSettings,
     WorkerSettings,
 )
+from tests.support.replayed import replayed
 from tests.support.topic_messages import messages_of
 
 PARTITIONS = 4
@@ -228,11 +227,9 @@ class Deployment:
     def expected(self, events: Iterable[AnyEvent]) -> RecordsByKey:
         """What the same events give in this process, byte for byte."""
         found: RecordsByKey = defaultdict(list)
-        for record in replay(events, self.settings.engine):
-            if not isinstance(record, Anomaly):
-                prediction = isinstance(record, Prediction)
-                topic = self.topics.predictions if prediction else self.topics.outcomes
-                found[topic, record.site].append(_encode(record))
+        for record in replayed(self.settings.engine).records(list(events)):
+            topic = self.topics.predictions if record.is_prediction else self.topics.outcomes
+            found[topic, record.site].append(record.value)
         return dict(found)
 
     def stored(self, site: str) -> dict[str, dict[bytes, bytes]]:
@@ -245,17 +242,15 @@ class Deployment:
 
     def expected_in_redis(self, events: Iterable[AnyEvent], site: str) -> dict[str, dict[bytes, bytes]]:
         """What a site's events leave in Redis, once each."""
-        engine = engine_after(events, site, self.settings.engine)
-        kept_runs = list(engine.context.runs)
-        _, changes = engine.checkpoint()
+        entries = replayed(self.settings.engine).entries(list(events), site)
         found: dict[str, dict[bytes, bytes]] = defaultdict(dict)
-        for row in changes.started[engine.context.history.oldest :]:
+        for row in entries.changes.started[entries.oldest :]:
             found[self._key(site, "history")][b"%d" % row.number] = _pack(row)
-        for kept in kept_runs:
+        for kept in entries.runs:
             category = [quote(part, safe="") for part in kept.category]
             found[self._key(site, "runs", *category)][b"%d" % kept.number] = _pack(kept)
-        for name, rows in changes.rows.items():
-            for own in rows[changes.oldest[name] :]:
+        for name, rows in entries.changes.rows.items():
+            for own in rows[entries.changes.oldest[name] :]:
                 found[self._key(site, "rows", quote(name, safe=""))][b"%d" % own.number] = own.value
         return dict(found)
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from models.engine.outgoing import Anomaly
+from models.engine.saved_state import encode_array
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.method_registry import DEFAULT_RUN, METHODS, RUN_METHODS
@@ -20,6 +22,8 @@ from streams.offline.replay import RecordFile, replay, settings_for
 from streams.offline.replay_scores import ReplayScores
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support import events
+from tests.support.deployment import busy_sites, engine_after
+from tests.support.replayed import Replayed, SiteEntries, replayed
 from tests.support.sizes import is_thorough
 from tests.support.traces import made_trace, shared_path, trace_path
 
@@ -234,6 +238,28 @@ def test_replay_of_two_sites_keeps_their_histories_separate() -> None:
 
 def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) -> Outcome:
     return events.outcome(job, wait_s, 100.0, method="m", predicted_run_s=60.0, actual_run_s=run_s, **more)
+
+
+def test_shared_replay_of_parts_equals_replay() -> None:
+    """The integration tests compare a worker with `replayed`."""
+    coming, settings = busy_sites(("alder", "birch"), 40), EngineSettings(history=30)
+    pack = msgspec.msgpack.Encoder(enc_hook=encode_array).encode
+    records = [record for record in replay(coming, settings) if not isinstance(record, Anomaly)]
+    encoded = [msgspec.json.encode(record) for record in records]
+    shared, half = replayed(settings), len(coming) // 2
+    assert shared is replayed(EngineSettings(history=30))
+    first = [record.value for record in shared.records(coming[:half])]
+    assert [record.value for record in shared.records(coming)] == encoded
+    entries = pack(shared.entries(coming, "alder"))
+    assert [record.value for record in shared.records(coming[:half])] == first == encoded[: len(first)]
+    alone = Replayed(settings)
+    assert pack(alone.entries(coming, "alder")) == entries
+    assert [record.value for record in alone.records(coming[half:])] != encoded
+    assert pack(alone.entries(coming[:half], "alder")) != entries
+    assert pack(alone.entries(coming, "alder")) == entries
+    engine = engine_after(coming, "alder", settings)
+    runs, oldest = list(engine.context.runs), engine.context.history.oldest
+    assert oldest > 0 and entries == pack(SiteEntries(runs, oldest, engine.checkpoint()[1]))
 
 
 def test_replay_scores_equal_values_by_hand() -> None:
