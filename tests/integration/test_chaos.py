@@ -40,7 +40,6 @@ from tests.support.deployment import (
     unique,
     until,
 )
-from tests.support.sizes import is_thorough
 from tests.support.topic_messages import unread_messages
 from tests.support.traces import fed, trace_path
 
@@ -78,7 +77,7 @@ def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture, se
 
 def workload() -> list[AnyEvent]:
     if not LONG:
-        return four_sites(300 if is_thorough() else 200)
+        return four_sites(200)
     names = ("CTC", "KTH", "SDSC-SP2", "SDSC-BLUE")
     return fed(read_swf(trace_path(name)).first(int(15 * SECONDS)) for name in names)
 

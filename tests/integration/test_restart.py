@@ -11,14 +11,13 @@ from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.records import AnyEvent, Prediction
 from tests.support.deployment import Deploy, Deployment, busy_sites, metrics, parts, simulated, sites, unique, until
-from tests.support.sizes import is_thorough
 
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
 
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    return busy_sites(SITES, 150 if is_thorough() else 110)
+    return busy_sites(SITES, 110)
 
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:

@@ -26,7 +26,7 @@ from tests.support.topic_messages import messages_of
 
 pytestmark = [pytest.mark.timeout(6 * 3600), pytest.mark.long]
 
-EVENTS = int(os.environ.get("TESTS_SOAK_EVENTS", "6000"))
+EVENTS = int(os.environ.get("TESTS_SOAK_EVENTS", "4000"))
 LONG = EVENTS >= 50_000
 
 FULL_JOBS = 132_000
@@ -34,7 +34,7 @@ FULL_JOBS = 132_000
 
 SITES = ("alder", "birch") if EVENTS >= 1_000_000 else ("alder",)
 WARM_UP = len(SITES) * FULL_JOBS * 3
-BLOCK = 10_000 if LONG else 1500
+BLOCK = 10_000 if LONG else 1000
 BLOCKS_BETWEEN_KILLS = 5 if LONG else 2
 
 FLAT = 0.05

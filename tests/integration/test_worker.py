@@ -18,19 +18,16 @@ from streams.offline.replay import replay
 from streams.sources.swf import read_swf
 from tests.support.command import Command
 from tests.support.deployment import Deploy, Message, interleaved, metrics, parts, simulated, unique
-from tests.support.sizes import is_thorough
 from tests.support.traces import fed, trace_path
 
 
 def three_simulated_sites() -> list[AnyEvent]:
-    first, others = (400, 300) if is_thorough() else (250, 200)
-    sites = simulated("alder", first, 1), simulated("birch", others, 2), simulated("cedar", others, 3, "fcfs")
-    return interleaved(*sites)
+    return interleaved(simulated("alder", 250, 1), simulated("birch", 200, 2), simulated("cedar", 200, 3, "fcfs"))
 
 
 def three_real_sites() -> list[AnyEvent]:
     names = ("CTC", "KTH", "SDSC-SP2")
-    return fed(read_swf(trace_path(name)).first(1000) for name in names)
+    return fed(read_swf(trace_path(name)).first(500) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +36,7 @@ def three_real_sites() -> list[AnyEvent]:
 def test_three_concurrent_sites_equal_replay_to_the_byte(
     deploy: Deploy, workload: Callable[[], list[AnyEvent]]
 ) -> None:
-    events, here = workload(), deploy(history=600 if is_thorough() else 300)
+    events, here = workload(), deploy(history=300)
     expected = here.expected(events)
     here.worker.start()
     here.send(events)

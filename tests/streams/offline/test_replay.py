@@ -167,21 +167,21 @@ def beginning(name: str, jobs: int, target: Path) -> Path:
 
 @pytest.mark.trace
 def test_methods_are_independent_of_later_jobs_on_real_trace(tmp_path: Path) -> None:
-    jobs, history = (2500, 600) if is_thorough() else (1000, 300)
+    jobs, history = (1500, 400) if is_thorough() else (1000, 300)
     nothing_looks_ahead(beginning("KTH", jobs, tmp_path / "kth.swf"), EngineSettings(history=history))
 
 
 @pytest.mark.long
 @pytest.mark.trace
 def test_replay_measures_equal_referee_on_real_trace(tmp_path: Path) -> None:
-    path = beginning("KTH", 10_000, tmp_path / "kth.swf")
+    path = beginning("KTH", 4000, tmp_path / "kth.swf")
     trace, scores, settings = read_swf(path), ReplayScores(), EngineSettings()
 
     def included(outcome: Outcome) -> bool:
-        return 5000 <= int(outcome.job) <= 9000
+        return 1500 <= int(outcome.job) <= 3500
 
     run(trace, tmp_path / "out", scores=scores, settings=settings, written=[settings.method], included=included)
-    theirs = referee(path, tmp_path / "out", "--ids", "5000", "9000")
+    theirs = referee(path, tmp_path / "out", "--ids", "1500", "3500")
     agree(scores.rows()[settings.method], theirs["predictions"])
     agree(scores.rows()["zero"], theirs["always zero"])
     median, recent = scores.rows()["median"], theirs["recent median"]  # the referee also counts waits of cancelled jobs

@@ -25,7 +25,7 @@ from streams.worker.ownership import partition
 from streams.worker.ownership.partition_sites import PartitionSites
 from tests.support.fakes import Process
 from tests.support.memory_servers import Crash, World
-from tests.support.sizes import MANY, examples
+from tests.support.sizes import examples
 from tests.support.stored import heads, saved_state, whole
 
 SETTINGS = Settings(
@@ -162,7 +162,7 @@ def test_poison_event_among_many_partitions_is_found() -> None:
     assert not world.marks and all(world.committed[number] == len(world.messages[number]) for number in range(6))
 
 
-@examples(MANY, few=6)
+@examples(50, few=6)
 @given(st.lists(st.integers(0, 250), min_size=3, max_size=9))
 def test_crashes_without_poison_event_reject_no_event(steps: list[int]) -> None:
     """SIGKILL at any moment outside an event, and errors of servers."""
