@@ -19,8 +19,9 @@ unexport PYTHONDONTWRITEBYTECODE
 EARLY := if $(PIP) install --no-compile --require-hashes -r requirements/kernels.txt 2>/dev/null; then \
 	NUMBA_CPU_NAME=generic $(BIN)/python -m streams.process.early_start </dev/null >/dev/null 2>&1 & fi
 
-# Two processes, each with its own servers; the tests of a file run in one process.
-TEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Number of processes, each with its own servers; the tests of a file run in one process.
+PROCESSES ?= 2
+TEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Install queuecast with the extra $(1): the versions in requirements/, or those that pyproject.toml allows if the former
 # are not available. A package with a wrong hash is an error. $(2) is a command to run before, $(3) an option of pip.
