@@ -16,7 +16,7 @@ def events_read(here: Deployment) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "jobs", "predicted", "live"), [("", 1500, 100, 200), ("KTH", 5000, 300, 500)])
+@pytest.mark.parametrize(("name", "jobs", "predicted", "live"), [("", 1500, 100, 200), ("KTH", 3000, 300, 300)])
 def test_history_and_live_events_with_crash_equal_replay(
     deploy: Deploy, tmp_path: Path, name: str, jobs: int, predicted: int, live: int
 ) -> None:

@@ -22,4 +22,4 @@ def test_mutated_states_are_rejected_or_loaded() -> None:
 
 @pytest.mark.long
 def test_many_mutated_states_are_rejected_or_loaded() -> None:
-    run_mutations(0, 5000)
+    run_mutations(0, 1500)
