@@ -96,8 +96,9 @@ docs: $(VENV)/dev ## Build the documentation in site/; a dead link is an error
 drawn: $(VENV)/dev ## Draw Grafana's dashboards of the demo in drawn/, without a Grafana
 	$(BIN)/python -m tests.drawn drawn
 
-prior: $(VENV)/dev ## Train the pre-trained model on job logs and generated months: LOGS="file ..."
+prior: $(VENV)/dev ## Train the pre-trained models on job logs: LOGS="file ...", a second set WAITING="file ..."
 	$(BIN)/python -m tests.prior.train $(LOGS)
+	$(BIN)/python -m tests.prior.waiting $(WAITING)
 
 sbom: $(VENV)/local ## Write the bill of materials sbom.json (CycloneDX): Python packages and Kafka's jars
 	$(BIN)/python -m deploy.sbom > sbom.json

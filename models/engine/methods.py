@@ -19,6 +19,7 @@ from models.site.job import Estimate, Job
 from models.site.rows import PerJob, Rows
 from models.site.runs import RunHistory
 from models.site.topology import request_of
+from models.waits.blend.remaining import RemainingWait
 from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.simulated import SimulatedEasy
@@ -57,6 +58,9 @@ class SiteMethods:
         self.per_job = {key: method.per_job for key, method in every if method.per_job is not None}
         self.memory = Memory.longest_memory([Memory(settings.history, 0), *(method.memory for _, method in every)])
         """How much of the site's past the methods know together, with the history that they compare with."""
+        for _, method in every:
+            if isinstance(method, RemainingWait):
+                method.forests.start_from(prior=settings.prior != "none")
         self._forests = [method for _, method in every if isinstance(method, Boosted)]
         for forests in self._forests:
             prior = None if settings.prior == "none" else shipped()

@@ -5,7 +5,7 @@ Random properties are the machine, its load and users, the number of jobs submit
 whose jobs have few fields.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from random import Random
 
@@ -56,7 +56,11 @@ def lesson_of_month(seed: int) -> TrainingSet:
 
 def lesson_of_months(cores: Executor, months: int = MONTHS) -> TrainingSet:
     """Return the joined training set of all months, as of one site."""
-    parts = list(cores.map(lesson_of_month, range(months), chunksize=5))
+    return joined(list(cores.map(lesson_of_month, range(months), chunksize=5)))
+
+
+def joined(parts: Sequence[TrainingSet]) -> TrainingSet:
+    """Return the joined training set of parts, as of one site."""
     targets = {aim: np.concatenate([part.targets[aim] for part in parts]) for aim in parts[0].targets}
     weights = np.concatenate([part.weights for part in parts])
     return TrainingSet(np.concatenate([part.features for part in parts]), targets, weights)

@@ -9,13 +9,15 @@ import pytest
 
 from models.engine import methods
 from models.records import Cancel, End, JobEvent, Start, Submit
+from models.waits.blend.remaining.landmark_forests import AIMS
+from models.waits.blend.remaining.queued_features import NAMES as REMAINING_NAMES
 from models.waits.boosted import boosted
 from models.waits.boosted.prior import FILE, SITE, Prior, shares
 from models.waits.boosted.submit_features import NAMES
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline.pretraining import first_events, learnt_from, training_set_of
-from tests.prior import months, moved, week_one
+from tests.prior import months, moved, waiting, week_one
 from tests.prior.measure import errors_of, lines_of
 from tests.support.traces import made_trace
 
@@ -62,6 +64,15 @@ def test_training_set_has_jobs_that_departed_from_queue(tmp_path: Path, monkeypa
     assert lesson.features.shape[1] == len(NAMES)
     np.testing.assert_allclose(lesson.features[:, SITE], np.log2(65.0), rtol=1e-3)
     assert np.isfinite(shares(lesson.features)).all()
+
+
+def test_training_set_of_waiting_jobs_has_landmarks_of_both_halves(tmp_path: Path) -> None:
+    log = made_trace(tmp_path / "one.swf", jobs=400)
+    half, whole = waiting.training_set_of(log, jobs=150), waiting.training_set_of(log, jobs=300)
+    count = len(half.weights)
+    assert 50 < count < len(whole.weights) and set(whole.weights) == {0.5, 1.0}
+    assert whole.features.shape == (len(whole.weights), len(REMAINING_NAMES)) and {*whole.targets} == {*AIMS}
+    assert np.isfinite(whole.features).all() and (whole.targets[AIMS[0]] >= 0.0).all()
 
 
 def test_measure_table_compares_errors_with_and_without_prior(tmp_path: Path) -> None:

@@ -161,12 +161,15 @@ class Forests:
     def quantiles(self, rows: Singles) -> Floats:
         """Return the quantiles of the waits of several jobs in ascending order, (jobs, quantiles) seconds.
 
-        They are those of `snapshot`, without a prior.
+        They are those of `snapshot`.
 
         Args:
             rows: the features of the jobs, (jobs, f).
         """
-        return np.asarray(_quantiles(self._grove.predict(rows), *self._layout))
+        values = self._grove.predict(rows)
+        if self._prior is not None:
+            values += self._prior.values(rows)[:, self._begin]
+        return np.asarray(_quantiles(values, *self._layout))
 
     def _uncrossed(self, waits_s: Sequence[float]) -> dict[float, float]:
         """The quantiles, which never cross each other nor the point, that of 0.5: the mean of the medians."""
@@ -249,11 +252,9 @@ def _smaller(parameters: Boosting) -> Boosting:
     return msgspec.structs.replace(parameters, trees=trees, leaves=leaves)
 
 
-def training_set(rows: TrainingRows) -> TrainingSet:
-    """Return the data of these jobs for the training of a prior for other sites."""
-    return TrainingSet(
-        rows.features, {aim: _to_scale(aim.scale, rows.waits) for aim in (*POINT, *QUANTILES)}, rows.weights
-    )
+def training_set(rows: TrainingRows, aims: Iterable[Target] = (*POINT, *QUANTILES)) -> TrainingSet:
+    """Return the data of these jobs for the training of a prior for other sites, with these aims."""
+    return TrainingSet(rows.features, {aim: _to_scale(aim.scale, rows.waits) for aim in aims}, rows.weights)
 
 
 def _to_scale(scale: str, waits: Floats) -> Floats:

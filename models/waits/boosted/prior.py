@@ -42,14 +42,14 @@ WHOLE: Final = 1000.0
 """Value of a feature for the whole site, before its logarithm."""
 
 
-def _is_share(name: str) -> bool:
+def is_share(name: str) -> bool:
     """Return True if a feature counts CPUs or their work."""
     if name in ("cpus", "free", "room", "head_cpus", "left_expected", "left_planned", "queue_left_expected"):
         return True
     return (name.endswith(("_cpus", "_work")) and not name.startswith("drain")) or name.startswith(("freed_", "spare_"))
 
 
-SHARES: Final = np.array([place for place, name in enumerate(NAMES) if _is_share(name)])
+SHARES: Final = np.array([place for place, name in enumerate(NAMES) if is_share(name)])
 """The places of the features that are shares of the site."""
 
 
@@ -61,7 +61,7 @@ class Target(NamedTuple):
 
 
 class TrainingSet(NamedTuple):
-    """Jobs of one site: their features, float32 (n, `NAMES`), the targets (n) by aim, and their weights (n)."""
+    """Jobs of one site: their features, float32 (n, features), the targets (n) by aim, and their weights (n)."""
 
     features: Rows
     targets: Mapping[Target, Floats]
@@ -80,27 +80,31 @@ _read = reader(_EncodedPrior, "a prior")
 class Prior:
     """Forests that were trained on jobs of other sites, by their aims.
 
+    The features of a submission (`NAMES`) are converted by `shares`. In other features CPUs and work must be shares of
+    the site already.
+
     Args:
-        forests: over the features of `shares`.
+        forests: over the same features, converted.
         jobs: number of jobs that they were trained on.
         version: of the stored data. Forests that were trained on one prior are not valid with another.
     """
 
     def __init__(self, forests: Mapping[Target, Forest], jobs: int, version: int) -> None:
         self._forests, self._grove = dict(forests), ForestBatch(list(forests.values()))
+        self.names = next(iter(forests.values())).names
         self.jobs = jobs
         self.version = version
 
     @classmethod
-    def fit(cls, lessons: Sequence[TrainingSet], parameters: Boosting) -> "Prior":
-        """Train on several sites, each of which has the same weight."""
-        rows = np.concatenate([shares(lesson.features) for lesson in lessons])
+    def fit(cls, lessons: Sequence[TrainingSet], parameters: Boosting, names: Sequence[str] = NAMES) -> "Prior":
+        """Train on several sites, each of which has the same weight, with these features."""
+        rows = np.concatenate([_converted(lesson.features, tuple(names)) for lesson in lessons])
         weights = np.concatenate([lesson.weights * (len(rows) / len(lesson.weights)) for lesson in lessons])
         binned, forests = BinnedFeatures(rows, parameters, weights / len(lessons)), {}
         for aim in lessons[0].targets:
             target = np.concatenate([lesson.targets[aim] for lesson in lessons])
-            forests[aim] = Forest.fit(binned, target, aim.quantile, parameters, NAMES)
-        return cls.decode(_encode(forests, len(rows)))
+            forests[aim] = Forest.fit(binned, target, aim.quantile, parameters, names)
+        return cls.decode(_encode(forests, len(rows), names), names)
 
     @property
     def aims(self) -> tuple[Target, ...]:
@@ -108,29 +112,29 @@ class Prior:
         return tuple(self._forests)
 
     def values(self, rows: Rows) -> Floats:
-        """Return the estimates for each row, (n, `NAMES` and more), on the aims' scales: (n, `aims`)."""
-        return self._grove.predict(shares(rows))
+        """Return the estimates for each row, (n, `names` and more), on the aims' scales: (n, `aims`)."""
+        return self._grove.predict(_converted(rows, self.names))
 
     def encode(self) -> bytes:
         """Serialize the prior; 350 kB."""
-        return _encode(self._forests, self.jobs)
+        return _encode(self._forests, self.jobs, self.names)
 
     @classmethod
-    def decode(cls, encoded: bytes) -> "Prior":
-        """Deserialize a prior; recent results are cached.
+    def decode(cls, encoded: bytes, names: Sequence[str] | None = None) -> "Prior":
+        """Deserialize a prior with these features, `NAMES` by default; recent results are cached.
 
         Raises:
             ValueError: it is not a prior, or it has other features.
         """
-        return _decoded(encoded)
+        return _decoded(encoded, NAMES if names is None else tuple(names))
 
 
 @lru_cache(8)
-def _decoded(encoded: bytes) -> Prior:
+def _decoded(encoded: bytes, names: tuple[str, ...]) -> Prior:
     read = _read(encoded)
     if not 0 < len(read.forests) <= MAX_FORESTS:
         raise ValueError(f"a prior of {len(read.forests)} forests; expected 1 to {MAX_FORESTS}")
-    forests = {Target(scale, q): Forest.decode(part, NAMES, MAX_FOREST_BYTES) for scale, q, part in read.forests}
+    forests = {Target(scale, q): Forest.decode(part, names, MAX_FOREST_BYTES) for scale, q, part in read.forests}
     if len(forests) < len(read.forests):
         raise ValueError("a prior with two forests of the same aim")
     return Prior(forests, read.jobs, zlib.crc32(encoded))
@@ -142,9 +146,14 @@ def shipped() -> Prior:
     return Prior.decode(FILE.read_bytes())
 
 
-def _encode(forests: Mapping[Target, Forest], jobs: int) -> bytes:
+def _encode(forests: Mapping[Target, Forest], jobs: int, names: Sequence[str]) -> bytes:
     parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in forests.items()]
-    return encode(_EncodedPrior(jobs, list(NAMES), parts))
+    return encode(_EncodedPrior(jobs, list(names), parts))
+
+
+def _converted(rows: Rows, names: tuple[str, ...]) -> Rows:
+    """Return rows of these features in the units of a prior."""
+    return shares(rows) if names == NAMES else rows
 
 
 def shares(rows: Rows) -> Rows:

@@ -9,7 +9,8 @@ remaining time. Here one model serves all ages, and the age is one of its featur
 - `experts`: the forests, the conditional first estimate, the simulated schedule and two baselines, weighted by their
   recent errors at the same age.
 - `calibration`: shifts of the bounds by age class, for the right coverage.
-- `remaining_wait`: trains the forests in the background and combines all of it.
+- `landmark_forests`: the forests, their prior of other sites, and the jobs that they are trained on.
+- `remaining_wait`: notes the landmarks of queued jobs, and combines all of it.
 """
 
 from models.waits.blend.remaining.remaining_wait import RemainingWait

@@ -7,6 +7,7 @@ import numpy as np
 from models.arrays import Flags, Floats, Ints, Records
 from models.kernels import njit
 from models.site.table import QUEUED, RUNNING
+from models.waits.boosted.prior import WHOLE, is_share
 from models.waits.boosted.queued import QueuedFeatures
 from models.waits.boosted.submit_features import Stored as Rows
 
@@ -84,7 +85,8 @@ OF_QUEUE: Final = (
 )
 
 NAMES: Final = (*_OF_WAIT, *OF_QUEUE, *_SELECTED)
-"""The features in their order. Seconds, CPUs and work stand as log2(1 + x), with the sign of x.
+"""The features in their order. Seconds, CPUs and work stand as log2(1 + x), with the sign of x. CPUs and work are
+shares of the site, so that forests of other sites apply.
 
 `remaining_q` are quantiles of what is left by the first prediction, given the age; `bound_ahead` is how far ahead its
 bound of 0.9 lies. `ahead` are queued jobs that came before it, `overtaking` running jobs that came after it, and
@@ -94,9 +96,12 @@ bound of 0.9 lies. `ahead` are queued jobs that came before it, `overtaking` run
 
 _OF_WAIT_AND_QUEUE = len(_OF_WAIT) + len(OF_QUEUE)
 _AS_THEY_ARE = np.concatenate([np.zeros(_OF_WAIT_AND_QUEUE, np.bool_), SUBMISSION.as_they_are[: len(_SELECTED)]])
+_SHARES = np.array([is_share(name) for name in NAMES])
 
 
-def rows_of(ages_s: Floats, conditional_s: Floats, bounds_s: Floats, queue: Floats, submissions: Floats) -> Rows:
+def rows_of(
+    ages_s: Floats, conditional_s: Floats, bounds_s: Floats, queue: Floats, submissions: Floats, site_cpus: float
+) -> Rows:
     """Return the features of queued jobs as they are stored, (jobs, NAMES).
 
     Args:
@@ -105,9 +110,10 @@ def rows_of(ages_s: Floats, conditional_s: Floats, bounds_s: Floats, queue: Floa
         bounds_s: the bounds of these predictions, (jobs, 4) seconds of the whole wait.
         queue: what `queue_features` found, (jobs, 13).
         submissions: what `SUBMISSION` read.
+        site_cpus: the CPUs of the site.
     """
-    found = np.empty((len(ages_s), len(NAMES)))
-    _fill(found, ages_s, conditional_s, bounds_s, queue, submissions, _AS_THEY_ARE)
+    found, scales = np.empty((len(ages_s), len(NAMES))), np.where(_SHARES, WHOLE / max(site_cpus, 1.0), 1.0)
+    _fill(found, ages_s, conditional_s, bounds_s, queue, submissions, scales, _AS_THEY_ARE)
     return found.astype(np.float16)
 
 
@@ -119,6 +125,7 @@ def _fill(
     bounds_s: Floats,
     queue: Floats,
     submissions: Floats,
+    scales: Floats,
     as_they_are: Flags,
 ) -> None:
     quantiles, of_queue = conditional_s.shape[1], queue.shape[1]
@@ -131,7 +138,7 @@ def _fill(
         row[3 + quantiles : begin] = queue[job]
         row[begin:] = submissions[job, : len(row) - begin]
         for place in range(len(row)):
-            value = row[place]
+            value = row[place] * scales[place]
             if not as_they_are[place]:
                 value = np.copysign(np.log2(1.0 + abs(value)), value)
             row[place] = min(max(value, -60_000.0), 60_000.0)

@@ -1,9 +1,9 @@
 """The model of the remaining wait: forests over landmarks, mixed with other estimates, with calibrated bounds."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from math import isfinite, isnan, nan
+from math import isnan, nan
 from struct import Struct
 from typing import Any, ClassVar, Final
 
@@ -14,11 +14,9 @@ from models.arrays import Floats, Records
 from models.method import Memory, Method, SiteContext
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
-from models.site.notes import JobNotes, Pair
 from models.site.rows import PerJob, Rows
 from models.site.state import SITE
 from models.stored_values import check_alike, encode, reader
-from models.trainer import trainer
 from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN, QUANTILES
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S, age_class, age_classes
 from models.waits.blend.remaining.calibration import BoundsInForce, Calibration, CalibrationState
@@ -32,36 +30,16 @@ from models.waits.blend.remaining.experts import (
     AgeExperts,
     ExpertsState,
 )
+from models.waits.blend.remaining.landmark_forests import CANCELLED_WEIGHT, LandmarkForests
 from models.waits.blend.remaining.queued_features import NAMES
 from models.waits.blend.remaining.snapshot import QueueReader, QueueSnapshot
 from models.waits.boosted.boosted import Boosted
-from models.waits.boosted.forest import Boosting
-from models.waits.boosted.forests import QUANTILES as FAR_QUANTILES
-from models.waits.boosted.forests import Forests, TrainingRows
-from models.waits.boosted.prior import Target
 from models.waits.boosted.submit_features import Stored
-from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 from models.waits.order import LearntOrder
-
-WINDOW_JOBS: Final = 2500
-"""Jobs with landmarks that the forests are trained on; 2 MB."""
-
-MAX_LANDMARKS: Final = 8000
-"""Maximum number of landmarks of one training, the latest."""
-
-CANCELLED_WEIGHT: Final = 0.5
-"""Weight of a job that was cancelled in the queue, relative to one that started then."""
-
-TRAININGS: Final = Schedule(first=60, every=2500, most=100)
-
-BOOSTING: Final = Boosting(trees=60, leaves=15, leaf_rows=40, rate=0.1, features=0.3, rows=0.7, bins=63)
 
 MAX_QUEUED: Final = 2**32 - 1
 
 BY_SCHEDULE: Final = "by the simulated schedule: too few jobs have started for bounds"
-
-_AIMS = (Target("root", 0.5), *FAR_QUANTILES)
-"""One forest for the median: a second one, on the scale of logarithms, costs a third of the training without a gain."""
 
 _HEAD = Struct("<dI")  # when the wait of the job began, and how many jobs queued at its submission
 _LANDMARK = np.dtype(
@@ -81,7 +59,6 @@ _LANDMARK_HEAD = Struct(f"<dB{len(EXPERTS) + 2 * QUANTILES}f")  # the same befor
 _NO_BOUNDS: Final = (nan,) * QUANTILES
 _LANDMARK_BYTES = _LANDMARK.itemsize
 _AGE_CLASS = 8  # the place of the age class in a landmark
-_DEPARTURE = Struct("<d?")  # when the job left the queue (Unix seconds), and whether it was cancelled
 
 
 class _SavedRemainingWait(msgspec.Struct, array_like=True, frozen=True):
@@ -109,26 +86,25 @@ class RemainingWait(Method):
 
     def __init__(self, order: LearntOrder, boosted: Boosted) -> None:
         self._reader = QueueReader(order, boosted)
-        self._notes = JobNotes(ROWS_PER_JOB * WINDOW_JOBS, TRAININGS.behind_rows, _check_landmarks, _check_departure)
-        self.rows = self._notes.rows
+        self.forests = LandmarkForests()
+        self.rows = self.forests.rows
         self.per_job = self._landmarks = PerJob(bytes, _check_landmarks)
         """The landmarks of queued jobs."""
-        self._training: Training[Forests] = Training(self._notes, _fit, Forests.encode, _decode, TRAININGS)
         self._experts, self._calibration = AgeExperts(), Calibration()
 
     @property
     def memory(self) -> Memory:
         """The jobs that it learns from; they must have been predicted while they queued."""
-        return Memory(0, WINDOW_JOBS)
+        return self.forests.memory
 
     @property
     def degraded(self) -> str | None:
         """Reason if the model was lost, else None."""
-        return self._training.degraded
+        return self.forests.degraded
 
     def pending(self) -> Future[Any] | None:
         """Return the training that must be done before the next event."""
-        return self._training.pending()
+        return self.forests.pending()
 
     def submitted(self, job: Job, context: SiteContext) -> None:
         """Note a job that is being submitted and is not yet part of the state."""
@@ -163,7 +139,7 @@ class RemainingWait(Method):
     def _refresh(self, jobs: Sequence[Job], bounds_s: Floats, context: SiteContext, now: float) -> Iterator[Estimate]:
         """Yield the estimates of jobs whose first predictions had these bounds, (jobs, QUANTILES) in seconds."""
         snapshot = self._reader.read(jobs, bounds_s, context, now)
-        schedule_s = None if self._training.model else self._reader.starts(jobs, context, now)
+        schedule_s = None if self.forests.model else self._reader.starts(jobs, context, now)
         remaining_s, experts_s = self._estimate(snapshot, schedule_s)
         waits_s = (snapshot.ages_s[:, None] + remaining_s).tolist()
         for number, (job, quantiles_s) in enumerate(zip(jobs, waits_s, strict=True)):
@@ -189,7 +165,7 @@ class RemainingWait(Method):
             The quantiles of `PROBABILITIES`, (jobs, QUANTILES) seconds, of which the median is the estimate; and the
             estimate of each expert, (jobs, EXPERTS) seconds, for `note`.
         """
-        numbers, model = age_classes(found.ages_s), self._training.model
+        numbers, model = age_classes(found.ages_s), self.forests.model
         quantiles_s = found.conditional_s if model is None else model.quantiles(found.rows.astype(np.float32))
         estimates_s = np.empty((len(numbers), len(EXPERTS)))
         estimates_s[:, CONDITIONAL] = found.conditional_s[:, MEDIAN]
@@ -223,12 +199,10 @@ class RemainingWait(Method):
             self._judge_bounds(noted, _bounds_of(last), wait_s, weight)
         if len(noted):
             remaining_s = np.maximum(at - noted["at"], 0.0)
-            self._experts.learn(
-                noted["age_class"].astype(np.int64), noted["estimates_s"].astype(np.float64), remaining_s, weight
-            )
-            self._notes.note(job.key, value)
-            self._notes.settle(job.key, _DEPARTURE.pack(at, cancelled))
-        self._training.step(may_start=not job.progress.old)
+            classes = noted["age_class"].astype(np.int64)
+            self._experts.learn(classes, noted["estimates_s"].astype(np.float64), remaining_s, weight)
+            self.forests.learn(job.key, classes, noted["row"], remaining_s, cancelled)
+        self.forests.step(may_start=not job.progress.old)
 
     def _judge_bounds(self, noted: Records, last_s: Sequence[float], wait_s: float, weight: float) -> None:
         """Learn which of the bounds in force at each landmark age covered the wait.
@@ -265,7 +239,7 @@ class RemainingWait(Method):
 
     def save(self) -> bytes:
         """Return what was learned beside the rows; 20 KB."""
-        return encode(_SavedRemainingWait(self._experts.state, self._calibration.state, self._training.save()))
+        return encode(_SavedRemainingWait(self._experts.state, self._calibration.state, self.forests.save()))
 
     def load(self, saved: bytes) -> None:
         """Restore the state from `save`, and lay out the rows.
@@ -275,10 +249,9 @@ class RemainingWait(Method):
         """
         found = _read(saved)
         check_alike((found.experts, found.calibration), (self._experts.state, self._calibration.state))
-        self._notes.load()
         self._calibration.state = found.calibration
         self._experts.load(found.experts)
-        self._training.load(found.training)
+        self.forests.load(found.training)
 
 
 def _bounds_of(estimate: Estimate | None) -> Sequence[float]:
@@ -302,38 +275,6 @@ def _check_landmarks(value: bytes, rows: int = 0) -> None:
             raise ValueError(f"landmarks of age classes {classes.tolist()}, or one without an estimate")
 
 
-def _check_departure(settled: bytes, rows: int) -> None:
-    """Check when a job left the queue.
-
-    Raises:
-        ValueError: it is not valid.
-    """
-    if len(settled) != _DEPARTURE.size or not isfinite(_DEPARTURE.unpack(settled)[0]):
-        raise ValueError(f"a departure of {len(settled)} bytes")
-
-
 def landmarks(value: bytes) -> Records:
     """Return the landmarks of a job, the first one first, as `_LANDMARK` records."""
     return np.frombuffer(value, _LANDMARK, -1, _HEAD.size)
-
-
-def training_rows(jobs: Iterable[Pair]) -> TrainingRows:
-    """Return the landmarks of jobs that left the queue as rows, with what was left of their waits."""
-    noted, left_at, weights = list[Records](), list[float](), list[float]()
-    for value, settled in jobs:
-        at, cancelled = _DEPARTURE.unpack(settled)
-        noted.append(landmarks(value))
-        left_at.append(at)
-        weights.append(CANCELLED_WEIGHT if cancelled else 1.0)
-    last, counts = slice(-MAX_LANDMARKS, None), [len(some) for some in noted]
-    found = np.concatenate(noted)[last]
-    remaining_s = np.maximum(np.repeat(left_at, counts)[last] - found["at"], 0.0)
-    return TrainingRows(found["row"].astype(np.float32), remaining_s, np.repeat(weights, counts)[last])
-
-
-def _fit(jobs: Iterable[Pair]) -> Forests:
-    return Forests.fit(training_rows(jobs), _AIMS, NAMES, BOOSTING, threads=trainer().threads)
-
-
-def _decode(encoded: bytes) -> Forests:
-    return Forests.decode(encoded, NAMES, aims=_AIMS)

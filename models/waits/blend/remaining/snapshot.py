@@ -83,5 +83,5 @@ class QueueReader:
         queue, rows = np.zeros((len(jobs), len(OF_QUEUE))), np.array([table.row(job.key) for job in jobs])
         queue_features(table.records, seen.rows, seen.stands_for, rows, float(context.cpus), queue)
         submissions = self._boosted.queued(SUBMISSION, jobs, rows, context, now)
-        found = rows_of(ages_s, conditional_s, bounds_s, queue, submissions)
+        found = rows_of(ages_s, conditional_s, bounds_s, queue, submissions, float(context.cpus))
         return QueueSnapshot(ages_s, conditional_s, queue, submissions[:, _FITS_IN], found)
