@@ -106,7 +106,7 @@ def test_site_restored_in_the_middle_publishes_the_same_bytes() -> None:
 def test_forests_take_over_once_enough_landmarks_are_known() -> None:
     engine = engine_after(*list(busy_days(4, jobs=400))[:-60], settings=BLEND)
     remaining = blend_of(engine)._remaining
-    assert remaining.forests.model is not None
+    assert remaining.forests.training.model is not None
     queued = [job for job in engine.context.state.in_phase(Phase.QUEUED) if job.key in remaining._landmarks]
     noted = [landmarks(remaining._landmarks.get(job.key) or b"") for job in queued]
     last = np.concatenate(noted)[-1]
@@ -118,7 +118,7 @@ def test_historical_jobs_train_forests_without_predictions() -> None:
     for event in as_history(list(busy_days(4))):
         records += engine.apply(event)
     assert not [record for record in records if isinstance(record, Prediction)]
-    assert blend_of(engine)._remaining.forests.model is not None
+    assert blend_of(engine)._remaining.forests.training.model is not None
 
 
 def test_unsound_landmarks_are_rejected_when_a_site_is_restored() -> None:

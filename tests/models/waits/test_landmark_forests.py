@@ -27,18 +27,18 @@ def learn(forests: LandmarkForests, jobs: int, remaining_s: float, first: int = 
     rows, classes = landmark_rows(np.array([600.0, 86_400.0])), np.array([2, OLD_CLASS + 1])
     for number in range(first, first + jobs):
         forests.learn((str(number), 0), classes, rows, np.full(2, remaining_s), cancelled=number % 4 == 3)
-        forests.step(may_start=True)
+        forests.training.step()
 
 
 @pytest.mark.parametrize("prior", [True, False])
 def test_forests_start_from_the_prior(prior: bool) -> None:
     forests = LandmarkForests()
     forests.start_from(prior)
-    assert forests.model is None
+    assert forests.training.model is None
     learn(forests, jobs=90, remaining_s=3600.0)
-    assert forests.model is not None
+    assert forests.training.model is not None
     rows = landmark_rows(np.array([600.0, 86_400.0])).astype(np.float32)
-    found_s = forests.model.quantiles(rows)
+    found_s = forests.training.model.quantiles(rows)
     places = [shipped().aims.index(aim) for aim in AIMS]
     own_s = Forests.fit(forests.learnt_rows(), AIMS, NAMES, landmark_forests.BOOSTING).quantiles(rows)
     assert np.ptp(shipped().values(rows)[:, places[0]]) > 10.0, "the prior distinguishes the ages"
@@ -85,12 +85,12 @@ def test_landmark_features_are_shares_of_the_site() -> None:
 
 @pytest.mark.parametrize(
     ("noted", "settled", "said"),
-    [(b"short", b"\0", "not landmarks of"), (b"", b"\2", "cancelled"), (None, b"\0", "negative remaining wait")],
+    [(b"short", b"\0", "not landmarks of"), (b"", b"\2", "cancelled"), (None, b"\0", "remaining waits of")],
 )
 def test_unsound_noted_landmarks_are_rejected(noted: bytes | None, settled: bytes, said: str) -> None:
     forests = LandmarkForests()
     learn(forests, jobs=2, remaining_s=3600.0)
-    saved = forests.save()
+    saved = forests.training.save()
     if noted is None:
         noted = np.full(1, -1.0, [("remaining_s", "<f4"), ("row", "<f2", (len(NAMES),))]).tobytes()
     forests.notes.note(("odd", 0), noted)

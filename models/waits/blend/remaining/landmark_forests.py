@@ -6,16 +6,14 @@ site learn the difference (see `models.waits.boosted.prior`).
 """
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from functools import cache, partial
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from models.arrays import Floats, Ints, Records
-from models.method import Memory
 from models.records import JobKey
 from models.site.notes import JobNotes, Pair
 from models.site.rows import Rows
@@ -71,31 +69,13 @@ class LandmarkForests:
         self.prior: Prior | None = None
         """The model that the forests start from."""
         fit = partial(_fit, False)
-        self._training: Training[Forests] = Training(self.notes, fit, Forests.encode, self._decode, TRAININGS)
+        self.training: Training[Forests] = Training(self.notes, fit, Forests.encode, self._decode, TRAININGS)
+        """The forests in force: its model, None before the first training."""
 
     def start_from(self, prior: bool) -> None:
         """Start from the package's prior, or from none."""
         self.prior = shipped() if prior else None
-        self._training.restart_with(partial(_fit, prior))
-
-    @property
-    def model(self) -> Forests | None:
-        """The forests in force; None before the first training."""
-        return self._training.model
-
-    @property
-    def memory(self) -> Memory:
-        """The jobs that it learns from; they must have been predicted while they queued."""
-        return Memory(0, WINDOW_JOBS)
-
-    @property
-    def degraded(self) -> str | None:
-        """Reason if the model was lost, else None."""
-        return self._training.degraded
-
-    def pending(self) -> Future[Any] | None:
-        """Return the training that must be done before the next event."""
-        return self._training.pending()
+        self.training.restart_with(partial(_fit, prior))
 
     def learn(self, key: JobKey, classes: Ints, rows: Records, remaining_s: Floats, cancelled: bool) -> None:
         """Note the landmarks of a job that left the queue.
@@ -114,26 +94,18 @@ class LandmarkForests:
         self.notes.note(key, noted.tobytes())
         self.notes.settle(key, _CANCELLED.pack(cancelled))
 
-    def step(self, may_start: bool) -> None:
-        """Put the next forests in force, or start a training, if it is due; see `Training.step`."""
-        self._training.step(may_start)
-
     def learnt_rows(self) -> TrainingRows:
         """Return the landmarks that a training would use now."""
         return training_rows(self.notes.settled())
 
-    def save(self) -> bytes:
-        """Return the progress of the trainings."""
-        return self._training.save()
-
-    def load(self, saved: bytes) -> None:
-        """Restore the state from `save`, and lay out the rows.
+    def load(self, training: bytes) -> None:
+        """Restore the state of the training from its `save`, and lay out the rows.
 
         Raises:
             ValueError: it is not such a state.
         """
         self.notes.load()
-        self._training.load(saved)
+        self.training.load(training)
 
     def _decode(self, encoded: bytes) -> Forests:
         return Forests.decode(encoded, NAMES, self.prior, AIMS)
@@ -147,14 +119,13 @@ def shipped() -> Prior:
 
 def training_rows(jobs: Iterable[Pair]) -> TrainingRows:
     """Return the noted landmarks of jobs as rows, with what was left of their waits."""
-    noted, weights = list[Records](), list[Floats]()
+    noted, weights = list[bytes](), list[float]()
     for value, settled in jobs:
-        noted.append(np.frombuffer(value, NOTED))
-        weights.append(np.full(len(noted[-1]), CANCELLED_WEIGHT if _CANCELLED.unpack(settled)[0] else 1.0))
-    found = np.concatenate(noted)
-    return TrainingRows(
-        found["row"].astype(np.float32), found["remaining_s"].astype(np.float64), np.concatenate(weights)
-    )
+        noted.append(value)
+        weights.append(CANCELLED_WEIGHT if _CANCELLED.unpack(settled)[0] else 1.0)
+    found, counts = np.frombuffer(b"".join(noted), NOTED), [len(value) // NOTED.itemsize for value in noted]
+    rows, remaining_s = found["row"].astype(np.float32), found["remaining_s"].astype(np.float64)
+    return TrainingRows(rows, remaining_s, np.repeat(weights, counts))
 
 
 def _fit(prior: bool, jobs: Iterable[Pair]) -> Forests:
@@ -170,8 +141,9 @@ def _check_noted(value: bytes, rows: int) -> None:
     """
     if len(value) % NOTED.itemsize:
         raise ValueError(f"{len(value)} bytes: not landmarks of {NOTED.itemsize} bytes each")
-    if not (np.frombuffer(value, NOTED)["remaining_s"] >= 0.0).all():
-        raise ValueError("a landmark with a negative remaining wait, or without one")
+    remaining_s = np.frombuffer(value, NOTED)["remaining_s"]
+    if not ((remaining_s >= 0.0) & (remaining_s < np.inf)).all():
+        raise ValueError(f"landmarks with remaining waits of {remaining_s.tolist()} s")
 
 
 def _check_cancelled(settled: bytes, rows: int) -> None:

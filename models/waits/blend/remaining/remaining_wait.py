@@ -30,7 +30,7 @@ from models.waits.blend.remaining.experts import (
     AgeExperts,
     ExpertsState,
 )
-from models.waits.blend.remaining.landmark_forests import CANCELLED_WEIGHT, LandmarkForests
+from models.waits.blend.remaining.landmark_forests import CANCELLED_WEIGHT, WINDOW_JOBS, LandmarkForests
 from models.waits.blend.remaining.queued_features import NAMES
 from models.waits.blend.remaining.snapshot import QueueReader, QueueSnapshot
 from models.waits.boosted.boosted import Boosted
@@ -95,16 +95,16 @@ class RemainingWait(Method):
     @property
     def memory(self) -> Memory:
         """The jobs that it learns from; they must have been predicted while they queued."""
-        return self.forests.memory
+        return Memory(0, WINDOW_JOBS)
 
     @property
     def degraded(self) -> str | None:
         """Reason if the model was lost, else None."""
-        return self.forests.degraded
+        return self.forests.training.degraded
 
     def pending(self) -> Future[Any] | None:
         """Return the training that must be done before the next event."""
-        return self.forests.pending()
+        return self.forests.training.pending()
 
     def submitted(self, job: Job, context: SiteContext) -> None:
         """Note a job that is being submitted and is not yet part of the state."""
@@ -139,7 +139,7 @@ class RemainingWait(Method):
     def _refresh(self, jobs: Sequence[Job], bounds_s: Floats, context: SiteContext, now: float) -> Iterator[Estimate]:
         """Yield the estimates of jobs whose first predictions had these bounds, (jobs, QUANTILES) in seconds."""
         snapshot = self._reader.read(jobs, bounds_s, context, now)
-        schedule_s = None if self.forests.model else self._reader.starts(jobs, context, now)
+        schedule_s = None if self.forests.training.model else self._reader.starts(jobs, context, now)
         remaining_s, experts_s = self._estimate(snapshot, schedule_s)
         waits_s = (snapshot.ages_s[:, None] + remaining_s).tolist()
         for number, (job, quantiles_s) in enumerate(zip(jobs, waits_s, strict=True)):
@@ -165,7 +165,7 @@ class RemainingWait(Method):
             The quantiles of `PROBABILITIES`, (jobs, QUANTILES) seconds, of which the median is the estimate; and the
             estimate of each expert, (jobs, EXPERTS) seconds, for `note`.
         """
-        numbers, model = age_classes(found.ages_s), self.forests.model
+        numbers, model = age_classes(found.ages_s), self.forests.training.model
         quantiles_s = found.conditional_s if model is None else model.quantiles(found.rows.astype(np.float32))
         estimates_s = np.empty((len(numbers), len(EXPERTS)))
         estimates_s[:, CONDITIONAL] = found.conditional_s[:, MEDIAN]
@@ -202,7 +202,7 @@ class RemainingWait(Method):
             classes = noted["age_class"].astype(np.int64)
             self._experts.learn(classes, noted["estimates_s"].astype(np.float64), remaining_s, weight)
             self.forests.learn(job.key, classes, noted["row"], remaining_s, cancelled)
-        self.forests.step(may_start=not job.progress.old)
+        self.forests.training.step(may_start=not job.progress.old)
 
     def _judge_bounds(self, noted: Records, last_s: Sequence[float], wait_s: float, weight: float) -> None:
         """Learn which of the bounds in force at each landmark age covered the wait.
@@ -239,7 +239,7 @@ class RemainingWait(Method):
 
     def save(self) -> bytes:
         """Return what was learned beside the rows; 20 KB."""
-        return encode(_SavedRemainingWait(self._experts.state, self._calibration.state, self.forests.save()))
+        return encode(_SavedRemainingWait(self._experts.state, self._calibration.state, self.forests.training.save()))
 
     def load(self, saved: bytes) -> None:
         """Restore the state from `save`, and lay out the rows.
