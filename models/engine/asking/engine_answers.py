@@ -15,7 +15,7 @@ from models.engine.asking.what_if import consider, low_confidence, unverified_re
 from models.engine.asking.why import Orders, explain_wait, explained
 from models.engine.declared import default_walltime
 from models.engine.engine import Engine
-from models.engine.events.job_arrays import is_row
+from models.engine.events.job_arrays import arrays_of, is_row
 from models.engine.outgoing import bounds_of, start_of
 from models.records import (
     AnyAnswer,
@@ -171,14 +171,15 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     name = question.job
     names = [name, f"ƒ{name[1:]}"] if name.startswith("f") else [name]  # Flux ids in ASCII
     found = [job for one in names for job in engine.context.state.attempts_of(one) if job.phase in LIVE]
-    found = found or _running_tasks(engine, name)
+    found = found or _running_tasks(engine, name) or _row_of_task(engine, name)
     if not found:
         return answered
     job = found[-1]
     queued = job.phase is Phase.QUEUED
     orders = Orders(engine, now)
     live = _live_job(engine, job, orders, BlockedBy(engine, now))
-    if job.id not in names:
+    of_row = is_row(job) and job.id not in names
+    if job.extras.array in names:
         live = msgspec.structs.replace(live, tasks_remaining=0, tasks_running=len(found))
     promised = queued and live.blocked_by is msgspec.UNSET
     expected = live.predicted_start if live.expected_start is None else live.expected_start
@@ -192,7 +193,7 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     )
     return msgspec.structs.replace(
         answered,
-        text=text,
+        text=f"pending in the array {job.id}; its next task: {text}" if of_row else text,
         live=live,
         expected_start=expected,
         starts_by=by,
@@ -207,6 +208,14 @@ def _running_tasks(engine: Engine, array: str) -> list[Job]:
     if not state.running_tasks(array):
         return []
     return [job for job in state.in_phase(Phase.RUNNING) if job.extras.array == array]
+
+
+def _row_of_task(engine: Engine, task: str) -> list[Job]:
+    """Return the pending array of a task that has not left it, as far as known."""
+    if engine.parts.live.has_departed((task, 0)):
+        return []
+    rows = [job for array in arrays_of(task) for job in engine.context.state.attempts_of(array)]
+    return [job for job in rows if job.phase in LIVE and is_row(job)]
 
 
 def _estimates(engine: Engine, job: Job) -> Iterator[tuple[float, float | None, dict[str, float] | None]]:

@@ -1,5 +1,6 @@
 """Job arrays that are queued as one row: their tasks leave it one by one, as separate jobs."""
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -7,6 +8,8 @@ import msgspec
 from models.engine.live_jobs import LiveJobs
 from models.records import Cancel, End, JobKey, Start, Submit
 from models.site.job import PROGRESS, Extras, Job, Phase, progress_at_start
+
+_TASK = re.compile(r"([^_.\[]+)(?:[_.]\d+|\[\d+\](.*))", re.ASCII)
 
 MAX_EARLY = 256  # arrays whose tasks came before the array; the least recently seen one is removed first
 
@@ -68,6 +71,19 @@ class Arrays:
         if row.tasks_remaining == 0:
             self._live.leave(row)
             self._forget(row.key)
+
+
+def arrays_of(task: str) -> list[str]:
+    """Return the ids that the array of a task can have, by the schedulers' names of tasks; [] for other names.
+
+    >>> arrays_of("7_5"), arrays_of("7.5"), arrays_of("7[5].pbs"), arrays_of("7")
+    (['7'], ['7'], ['7.pbs', '7[].pbs'], [])
+    """
+    named = _TASK.fullmatch(task)
+    if named is None:
+        return []
+    array, rest = named.groups()
+    return [array] if rest is None else [array + rest, f"{array}[]{rest}"]
 
 
 def is_row(job: Job) -> bool:

@@ -67,6 +67,26 @@ def test_answer_about_array_counts_pending_and_running_tasks() -> None:
     assert answered(end("7_3", 200.0)).live is None
 
 
+@pytest.mark.parametrize(
+    ("row", "task", "other"), [("7", "7_2", "7_1"), ("7", "7[2]", "7[1]"), ("7[].pbs", "7[2].pbs", "7[1].pbs")]
+)
+def test_answer_about_pending_task_is_that_of_its_array(row: str, task: str, other: str) -> None:
+    engine = new_engine()
+    begin = start(other, 150.0, array=row)
+    applied(engine, [msgspec.structs.replace(ROW, job=row), begin, end(other, 200.0)])
+
+    def answered(job: str) -> JobAnswer:
+        found = answer(JobQuestion(id="1", site="s", job=job), engine, 300.0)
+        assert isinstance(found, JobAnswer)
+        return found
+
+    found = answered(task)
+    assert found.live is not None and (found.job, found.live.job, found.live.tasks_remaining) == (task, row, 2)
+    assert found.text.startswith(f"pending in the array {row}; its next task: ")
+    assert answered(other).live is None, "this task has ended"
+    assert answered("70_2").live is None and answered("7_x").live is None
+
+
 def test_array_is_scored_by_first_task_and_all_train_run_times() -> None:
     engine = new_engine()
     events = [ROW, begun(2, 150.0), begun(1, 190.0), end("7_1", 200.0), end("7_2", 210.0), begun(3, 220.0)]
