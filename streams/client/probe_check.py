@@ -9,7 +9,7 @@ FRESH_S = 1.0  # minimum time between the begins of two checks
 
 
 class ProbeCheck:
-    """A check that continues in the background if it takes long. The next probe has its result.
+    """A check that continues in the background if it takes long. Its result replaces that of the check before.
 
     Args:
         check: stores its result itself.
@@ -17,23 +17,21 @@ class ProbeCheck:
 
     def __init__(self, check: Callable[[], Awaitable[None]]) -> None:
         self._check = check
-        self._running: asyncio.Future[None] | None = None
-        self._begun_at = float("-inf")  # monotonic time
+        self._latest: asyncio.Future[None] | None = None
+        self._begun_at = 0.0  # monotonic time of its begin
 
     async def refresh(self) -> None:
         """Start the check, unless it runs or is recent, and wait at most `MAX_WAIT_S` for it."""
-        if self._running is None and time.monotonic() - self._begun_at > FRESH_S:
+        latest = self._latest
+        if latest is None or (latest.done() and time.monotonic() - self._begun_at > FRESH_S):
             self._begun_at = time.monotonic()
-            self._running = asyncio.ensure_future(self._check())
-        if self._running is None:
-            return
-        done, _ = await asyncio.wait([self._running], timeout=MAX_WAIT_S)
-        for check in done:
-            if check is self._running:
-                self._running = None
-            check.result()
+            latest = self._latest = asyncio.ensure_future(self._check())
+        if not latest.done():
+            await asyncio.wait([latest], timeout=MAX_WAIT_S)
+        if latest.done():
+            latest.result()
 
     def stop(self) -> None:
         """Cancel a running check."""
-        if self._running is not None:
-            self._running.cancel()
+        if self._latest is not None:
+            self._latest.cancel()

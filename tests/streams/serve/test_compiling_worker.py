@@ -155,6 +155,7 @@ def test_probe_does_not_wait_for_a_slow_broker_or_worker(monkeypatch: pytest.Mon
 
 def test_slow_check_of_a_probe_runs_once_and_is_reported_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_check, "MAX_WAIT_S", 0.01)
+    monkeypatch.setattr(probe_check, "FRESH_S", 600.0)
     found: list[str] = []
 
     async def probed() -> None:
@@ -174,6 +175,32 @@ def test_slow_check_of_a_probe_runs_once_and_is_reported_later(monkeypatch: pyte
 
     asyncio.run(probed())
     assert found == ["checked"]
+
+
+def test_probe_after_a_slow_check_starts_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result may be much older: probes are some ten seconds apart."""
+    monkeypatch.setattr(probe_check, "FRESH_S", 0.0)
+    found: list[str] = []
+
+    async def probed() -> None:
+        answered = asyncio.Event()
+
+        async def check() -> None:
+            await answered.wait()
+            found.append("checked")
+
+        probe = probe_check.ProbeCheck(check)
+        monkeypatch.setattr(probe_check, "MAX_WAIT_S", 0.0)
+        await probe.refresh()
+        answered.set()
+        async with asyncio.timeout(60):
+            while not found:
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr(probe_check, "MAX_WAIT_S", 60.0)
+        await probe.refresh()
+
+    asyncio.run(probed())
+    assert found == ["checked", "checked"]
 
 
 @pytest.mark.usefixtures("compiling")
