@@ -84,18 +84,24 @@ def test_landmark_features_are_shares_of_the_site() -> None:
 
 
 @pytest.mark.parametrize(
-    ("noted", "settled", "said"),
-    [(b"short", b"\0", "not landmarks of"), (b"", b"\2", "cancelled"), (None, b"\0", "remaining waits of")],
+    ("noted", "settled", "message"),
+    [
+        (b"short", b"\0", "not landmarks of"),
+        (b"", b"\2", "cancelled"),
+        *((left_s, b"\0", "remaining wait") for left_s in (-1.0, np.nan, np.inf)),
+    ],
 )
-def test_unsound_noted_landmarks_are_rejected(noted: bytes | None, settled: bytes, said: str) -> None:
+def test_unsound_noted_landmarks_are_rejected(noted: bytes | float, settled: bytes, message: str) -> None:
     forests = LandmarkForests()
     learn(forests, jobs=2, remaining_s=3600.0)
     saved = forests.training.save()
-    if noted is None:
-        noted = np.full(1, -1.0, [("remaining_s", "<f4"), ("row", "<f2", (len(NAMES),))]).tobytes()
+    if isinstance(noted, float):
+        landmark = np.zeros(1, landmark_forests.NOTED)
+        landmark["remaining_s"] = noted
+        noted = landmark.tobytes()
     forests.notes.note(("odd", 0), noted)
     forests.notes.settle(("odd", 0), settled)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         forests.load(saved)
 
 

@@ -143,7 +143,7 @@ def _check_noted(value: bytes, rows: int) -> None:
         raise ValueError(f"{len(value)} bytes: not landmarks of {NOTED.itemsize} bytes each")
     remaining_s = np.frombuffer(value, NOTED)["remaining_s"]
     if not ((remaining_s >= 0.0) & (remaining_s < np.inf)).all():
-        raise ValueError(f"landmarks with remaining waits of {remaining_s.tolist()} s")
+        raise ValueError("a landmark whose remaining wait is negative or not finite")
 
 
 def _check_cancelled(settled: bytes, rows: int) -> None:
