@@ -164,8 +164,8 @@ class PublishedStart(msgspec.Struct, kw_only=True, frozen=True):
 class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
     """A job, its expected start, and why it is pending; `live` is null where no such job is pending or running.
 
-    For an array whose pending tasks have all left, `live` is one of its running tasks. For a task that is pending in
-    its array, it is the array.
+    For an array whose pending tasks have all left, `live` is one of its running or suspended tasks. For a task that is
+    pending in its array, it is the array.
 
     `text` is a summary in one line. `expected_start`, and `starts_by` for each probability, are Unix seconds, for a
     pending job. `ahead_jobs` pending jobs are expected to start before it. `estimates` are the published estimates: the

@@ -171,7 +171,7 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     name = question.job
     names = [name, f"ƒ{name[1:]}"] if name.startswith("f") else [name]  # Flux ids in ASCII
     found = [job for one in names for job in engine.context.state.attempts_of(one) if job.phase in LIVE]
-    found = found or _running_tasks(engine, name) or _row_of_task(engine, name)
+    found = found or _started_tasks(engine, name) or _row_of_task(engine, name)
     if not found:
         return answered
     job = found[-1]
@@ -180,7 +180,8 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     live = _live_job(engine, job, orders, BlockedBy(engine, now))
     of_row = is_row(job) and job.id not in names
     if job.extras.array in names:
-        live = msgspec.structs.replace(live, tasks_remaining=0, tasks_running=len(found))
+        tasks_running = engine.context.state.running_tasks(name)
+        live = msgspec.structs.replace(live, tasks_remaining=0, tasks_running=tasks_running)
     promised = queued and live.blocked_by is msgspec.UNSET
     expected = live.predicted_start if live.expected_start is None else live.expected_start
     expected = max(expected, now) if promised and expected is not None else None
@@ -202,12 +203,14 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     )
 
 
-def _running_tasks(engine: Engine, array: str) -> list[Job]:
-    """Return the running tasks of an array; a list of all running jobs is searched only if it has some."""
-    state = engine.context.state
+def _started_tasks(engine: Engine, array: str) -> list[Job]:
+    """Return the running tasks of an array, else the suspended ones; jobs are searched only if there may be some."""
+    state, phase = engine.context.state, Phase.RUNNING
     if not state.running_tasks(array):
-        return []
-    return [job for job in state.in_phase(Phase.RUNNING) if job.extras.array == array]
+        phase = Phase.SUSPENDED
+        if not state.totals(SITE, phase).count:
+            return []
+    return [job for job in state.in_phase(phase) if job.extras.array == array]
 
 
 def _row_of_task(engine: Engine, task: str) -> list[Job]:

@@ -8,7 +8,7 @@ import pytest
 from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Cancel, End, JobAnswer, JobQuestion, Prediction, Requeue, Submit
+from models.records import AnyEvent, Cancel, End, JobAnswer, JobQuestion, Prediction, Requeue, Submit, Suspend
 from models.site.job import Phase
 from models.site.state import SITE
 from tests.support.events import cancel, capacity, end, start, submit
@@ -64,7 +64,10 @@ def test_answer_about_array_counts_pending_and_running_tasks() -> None:
     assert tasks == [(3, 0), (2, 1), (1, 2), (0, 3), (0, 2)]
     assert (found.job, found.text, found.live and found.live.job) == ("7", "runs already", "7_3")
     answered(end("7_2", 200.0))
-    assert answered(end("7_3", 200.0)).live is None
+    found = answered(Suspend(site="s", time=210.0, job="7_3"))
+    assert found.live is not None and found.text == "runs already, and is suspended"
+    assert (found.live.job, found.live.tasks_remaining, found.live.tasks_running) == ("7_3", 0, 0)
+    assert answered(end("7_3", 220.0)).live is None
 
 
 @pytest.mark.parametrize(
