@@ -96,9 +96,10 @@ docs: $(VENV)/dev ## Build the documentation in site/; a dead link is an error
 drawn: $(VENV)/dev ## Draw Grafana's dashboards of the demo in drawn/, without a Grafana
 	$(BIN)/python -m tests.drawn drawn
 
-prior: $(VENV)/dev ## Train the pre-trained models on job logs: LOGS="file ...", a second set WAITING="file ..."
-	$(BIN)/python -m tests.prior.train $(LOGS)
-	$(BIN)/python -m tests.prior.waiting $(WAITING)
+prior: $(VENV)/dev ## Train the pre-trained models on job logs: LOGS="file ..."; that of later estimates: WAITING="file ..."
+	$(if $(LOGS)$(WAITING),,$(error set LOGS, WAITING, or both))
+	$(if $(LOGS),$(BIN)/python -m tests.prior.train $(LOGS))
+	$(if $(WAITING),$(BIN)/python -m tests.prior.waiting $(WAITING))
 
 sbom: $(VENV)/local ## Write the bill of materials sbom.json (CycloneDX): Python packages and Kafka's jars
 	$(BIN)/python -m deploy.sbom > sbom.json

@@ -1,5 +1,6 @@
 """Commands that train and measure a prior, on made traces."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from streams.errors import UserError
 from streams.offline.pretraining import first_events, learnt_from, training_set_of
 from tests.prior import months, moved, waiting, week_one
 from tests.prior.measure import errors_of, lines_of
+from tests.support.command import ROOT
 from tests.support.traces import made_trace
 
 
@@ -73,6 +75,24 @@ def test_training_set_of_waiting_jobs_has_landmarks_of_both_halves(tmp_path: Pat
     assert 50 < count < len(whole.weights) and set(whole.weights) == {0.5, 1.0}
     assert whole.features.shape == (len(whole.weights), len(REMAINING_NAMES)) and {*whole.targets} == {*AIMS}
     assert np.isfinite(whole.features).all() and (whole.targets[AIMS[0]] >= 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "trained"),
+    [
+        (["LOGS=a b"], ["train a b"]),
+        (["WAITING=c"], ["waiting c"]),
+        (["LOGS=a b", "WAITING=c"], ["train a b", "waiting c"]),
+    ],
+)
+def test_make_prior_trains_those_whose_logs_are_given(given: list[str], trained: list[str]) -> None:
+    run = subprocess.run(["make", "--dry-run", "prior", *given], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r"-m tests\.prior\.(.+)", run.stdout) == trained
+
+
+def test_make_prior_without_logs_is_an_error() -> None:
+    run = subprocess.run(["make", "--dry-run", "prior"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode and "LOGS" in run.stderr
 
 
 def test_measure_table_compares_errors_with_and_without_prior(tmp_path: Path) -> None:
