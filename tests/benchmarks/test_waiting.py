@@ -4,6 +4,8 @@
 separate environment: the two are compared in pairs. `TESTS_WAITING_HEARTBEAT_S=0` measures without heartbeats, here
 only.
 
+The package's prior has seen these jobs, so the ratios are too low. `QUEUECAST_ENGINE_PRIOR=none` measures without one.
+
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_waiting.py
 """
 
