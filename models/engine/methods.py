@@ -59,8 +59,8 @@ class SiteMethods:
         self.memory = Memory.longest_memory([Memory(settings.history, 0), *(method.memory for _, method in every)])
         """How much of the site's past the methods know together, with the history that they compare with."""
         for _, method in every:
-            if isinstance(method, RemainingWait):
-                method.forests.start_from(prior=settings.prior != "none")
+            if isinstance(method, RemainingWait) and settings.prior != "none":
+                method.forests.start_from_prior()
         self._forests = [method for _, method in every if isinstance(method, Boosted)]
         for forests in self._forests:
             prior = None if settings.prior == "none" else shipped()

@@ -116,7 +116,7 @@ class Prior:
         return self._grove.predict(_converted(rows, self.names))
 
     def encode(self) -> bytes:
-        """Serialize the prior; 350 kB."""
+        """Serialize the prior; 350 kB for the features of a submission."""
         return _encode(self._forests, self.jobs, self.names)
 
     @classmethod

@@ -33,7 +33,8 @@ def learn(forests: LandmarkForests, jobs: int, remaining_s: float, first: int = 
 @pytest.mark.parametrize("prior", [True, False])
 def test_forests_start_from_the_prior(prior: bool) -> None:
     forests = LandmarkForests()
-    forests.start_from(prior)
+    if prior:
+        forests.start_from_prior()
     assert forests.training.model is None
     learn(forests, jobs=90, remaining_s=3600.0)
     assert forests.training.model is not None

@@ -72,10 +72,10 @@ class LandmarkForests:
         self.training: Training[Forests] = Training(self.notes, fit, Forests.encode, self._decode, TRAININGS)
         """The forests in force: its model, None before the first training."""
 
-    def start_from(self, prior: bool) -> None:
-        """Start from the package's prior, or from none."""
-        self.prior = shipped() if prior else None
-        self.training.restart_with(partial(_fit, prior))
+    def start_from_prior(self) -> None:
+        """Start from the package's prior instead of from none."""
+        self.prior = shipped()
+        self.training.restart_with(partial(_fit, True))
 
     def learn(self, key: JobKey, classes: Ints, rows: Records, remaining_s: Floats, cancelled: bool) -> None:
         """Note the landmarks of a job that left the queue.
@@ -128,9 +128,9 @@ def training_rows(jobs: Iterable[Pair]) -> TrainingRows:
     return TrainingRows(rows, remaining_s, np.repeat(weights, counts))
 
 
-def _fit(prior: bool, jobs: Iterable[Pair]) -> Forests:
-    begin = shipped() if prior else None
-    return Forests.fit(training_rows(jobs), AIMS, NAMES, BOOSTING, begin, threads=trainer().threads)
+def _fit(from_prior: bool, jobs: Iterable[Pair]) -> Forests:
+    prior = shipped() if from_prior else None
+    return Forests.fit(training_rows(jobs), AIMS, NAMES, BOOSTING, prior, threads=trainer().threads)
 
 
 def _check_noted(value: bytes, rows: int) -> None:
