@@ -266,6 +266,7 @@ def test_makefile_modules_exist() -> None:
         "tests.benchmarks.slurm",
         "tests.drawn",
         "tests.prior.train",
+        "tests.prior.waiting",
         "tests.support.compiled",
         "tests.worker_simulation",
     }
