@@ -28,7 +28,7 @@ class ProbeCheck:
             latest = self._latest = asyncio.ensure_future(self._check())
         if not latest.done():
             await asyncio.wait([latest], timeout=MAX_WAIT_S)
-        if latest.done():
+        if latest.done() and not latest.cancelled():  # it is cancelled by `stop`
             latest.result()
 
     def stop(self) -> None:

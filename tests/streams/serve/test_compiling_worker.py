@@ -153,54 +153,66 @@ def test_probe_does_not_wait_for_a_slow_broker_or_worker(monkeypatch: pytest.Mon
     assert asyncio.run(probed()) == REASON
 
 
+class SlowCheck:
+    """A check that ends once `answered` is set."""
+
+    def __init__(self) -> None:
+        self.answered, self.ended = asyncio.Event(), 0
+
+    async def __call__(self) -> None:
+        await self.answered.wait()
+        self.ended += 1
+
+
 def test_slow_check_of_a_probe_runs_once_and_is_reported_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_check, "MAX_WAIT_S", 0.01)
     monkeypatch.setattr(probe_check, "FRESH_S", 600.0)
-    found: list[str] = []
 
-    async def probed() -> None:
-        answered = asyncio.Event()
-
-        async def check() -> None:
-            await answered.wait()
-            found.append("checked")
-
+    async def ended() -> list[int]:
+        check, found = SlowCheck(), list[int]()
         probe = probe_check.ProbeCheck(check)
         await asyncio.gather(probe.refresh(), probe.refresh())
-        assert not found
-        answered.set()
-        await probe.refresh()
-        assert found == ["checked"]
-        await probe.refresh()
+        found.append(check.ended)
+        check.answered.set()
+        for _ in range(2):
+            await probe.refresh()
+            found.append(check.ended)
+        return found
 
-    asyncio.run(probed())
-    assert found == ["checked"]
+    assert asyncio.run(ended()) == [0, 1, 1]
 
 
 def test_probe_after_a_slow_check_starts_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its result may be much older: probes are some ten seconds apart."""
     monkeypatch.setattr(probe_check, "FRESH_S", 0.0)
-    found: list[str] = []
 
-    async def probed() -> None:
-        answered = asyncio.Event()
-
-        async def check() -> None:
-            await answered.wait()
-            found.append("checked")
-
+    async def ended() -> int:
+        check = SlowCheck()
         probe = probe_check.ProbeCheck(check)
         monkeypatch.setattr(probe_check, "MAX_WAIT_S", 0.0)
         await probe.refresh()
-        answered.set()
+        check.answered.set()
         async with asyncio.timeout(60):
-            while not found:
+            while not check.ended:
                 await asyncio.sleep(0.01)
         monkeypatch.setattr(probe_check, "MAX_WAIT_S", 60.0)
         await probe.refresh()
+        return check.ended
 
-    asyncio.run(probed())
-    assert found == ["checked", "checked"]
+    assert asyncio.run(ended()) == 2
+
+
+def test_probe_in_flight_ends_when_the_service_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_check, "MAX_WAIT_S", 60.0)
+
+    async def stopped() -> None:
+        probe = probe_check.ProbeCheck(SlowCheck())
+        refreshing = asyncio.ensure_future(probe.refresh())
+        await asyncio.sleep(0)
+        probe.stop()
+        await refreshing
+
+    asyncio.run(stopped())
 
 
 @pytest.mark.usefixtures("compiling")
