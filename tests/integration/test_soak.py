@@ -96,7 +96,8 @@ def test_soak_with_redis_losing_last_second_loses_no_event(deploy: Deploy, redis
 
 def await_read(here: Deployment, number: int) -> None:
     """Wait until the worker has read this number of messages."""
-    until(lambda: metrics(here.worker)["queuecast_messages_read_total"].get((), 0.0) >= number, 3 * BLOCK / SLOWEST)
+    seconds = 2 * max(BLOCK, 1500) / SLOWEST
+    until(lambda: metrics(here.worker)["queuecast_messages_read_total"].get((), 0.0) >= number, seconds)
 
 
 def is_flat(sizes: list[float]) -> bool:

@@ -16,7 +16,6 @@ import numpy as np
 from models.arrays import Floats, Ints, Records
 from models.records import JobKey
 from models.site.notes import JobNotes, Pair
-from models.site.rows import Rows
 from models.trainer import trainer
 from models.waits.blend.remaining.queued_features import NAMES
 from models.waits.boosted.forest import Boosting
@@ -60,12 +59,9 @@ class LandmarkForests:
     prior alone estimates nothing: until then the simulated schedule follows the state of the site better.
     """
 
-    rows: Rows
-
     def __init__(self) -> None:
         self.notes = JobNotes(ROWS_PER_JOB * WINDOW_JOBS, TRAININGS.behind_rows, _check_noted, _check_cancelled)
         """The jobs that left the queue, with their landmarks."""
-        self.rows = self.notes.rows
         self.prior: Prior | None = None
         """The model that the forests start from."""
         fit = partial(_fit, False)

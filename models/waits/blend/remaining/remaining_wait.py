@@ -87,7 +87,7 @@ class RemainingWait(Method):
     def __init__(self, order: LearntOrder, boosted: Boosted) -> None:
         self._reader = QueueReader(order, boosted)
         self.forests = LandmarkForests()
-        self.rows = self.forests.rows
+        self.rows = self.forests.notes.rows
         self.per_job = self._landmarks = PerJob(bytes, _check_landmarks)
         """The landmarks of queued jobs."""
         self._experts, self._calibration = AgeExperts(), Calibration()
