@@ -47,10 +47,12 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark benchmarks and tests that need servers; with several processes, the latter run first."""
+    """Mark benchmarks, replays of traces and tests that need servers; with several processes, the latter run first."""
     for item in items:
         if HERE / "benchmarks" in item.path.parents:
             item.add_marker("benchmark")
+        if item.get_closest_marker("trace"):
+            item.add_marker("long")
         if HERE / "integration" in item.path.parents or "require_stack" in getattr(item, "fixturenames", ()):
             item.add_marker("stack")
     if hasattr(config, "workerinput"):  # they take longest, and must not run alone at the end

@@ -6,7 +6,6 @@ from tests.samples import each
 
 
 @pytest.mark.trace
-@pytest.mark.long
 def test_documented_samples_equal_output_of_run() -> None:
     for document, text, wanted in each():
         assert text == wanted, f"{document.name}: `python -m tests.samples` updates it"

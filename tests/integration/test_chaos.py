@@ -228,6 +228,7 @@ class Chaos:
         self._crew.look()
 
 
+@pytest.mark.long
 def test_chaos_of_kills_and_pauses_loses_and_changes_no_record(
     here: Deployment, stack: LocalStack, tmp_path: Path
 ) -> None:

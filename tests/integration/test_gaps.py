@@ -11,6 +11,7 @@ from kafka.structs import OffsetAndMetadata
 
 from streams.broker.topics import partition_of
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, metrics, simulated, until
+from tests.support.sizes import mostly_long
 
 SITE = "alder"
 PARTITION = partition_of(SITE, PARTITIONS)
@@ -75,7 +76,7 @@ def test_events_deleted_during_a_stall_are_a_counted_gap(deploy: Deploy) -> None
     assert lost(here) == 0
 
 
-@pytest.mark.parametrize("committed", [None, 0])
+@pytest.mark.parametrize("committed", mostly_long([None, 0]))
 def test_events_deleted_before_the_first_read_are_counted(deploy: Deploy, committed: int | None) -> None:
     here, events = deploy(), simulated(SITE, 60)
     if committed is not None:

@@ -22,6 +22,7 @@ from tests.streams.client.test_estimates import estimate
 from tests.support import events
 from tests.support.deployment import PARTITIONS, settings_on
 from tests.support.fake_client import key
+from tests.support.sizes import mostly_long
 
 FIRST, NEW = range(PARTITIONS), range(PARTITIONS, 2 * PARTITIONS)
 SITES = ("alder", "oak")  # one of them belongs to a new partition
@@ -62,7 +63,7 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("from_beginning", [False, True])
+@pytest.mark.parametrize("from_beginning", mostly_long([False, True]))
 @pytest.mark.parametrize("group", [None, "readers"])
 def test_follower_resumes_and_reads_new_partitions_from_start(
     settings: Settings, group: str | None, from_beginning: bool

@@ -30,6 +30,7 @@ def each_by_one(*workers: WorkerProcess) -> bool:
     return all(served) and Counter(site for some in served for site in some) == Counter(SITES)
 
 
+@pytest.mark.long
 def test_rebalance_of_twenty_sites_equals_replay(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy(partitions=PARTITIONS, worker={"session_timeout_seconds": SESSION_S}, history=50)
     events = busy_sites(SITES, 40)

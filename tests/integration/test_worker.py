@@ -30,9 +30,7 @@ def three_real_sites() -> list[AnyEvent]:
     return fed(read_swf(trace_path(name)).first(500) for name in names)
 
 
-@pytest.mark.parametrize(
-    "workload", [three_simulated_sites, pytest.param(three_real_sites, marks=[pytest.mark.trace, pytest.mark.long])]
-)
+@pytest.mark.parametrize("workload", [three_simulated_sites, pytest.param(three_real_sites, marks=pytest.mark.trace)])
 def test_three_concurrent_sites_equal_replay_to_the_byte(
     deploy: Deploy, workload: Callable[[], list[AnyEvent]]
 ) -> None:

@@ -95,6 +95,7 @@ def test_kernels_of_equal_sources_are_compiled_once(copies: tuple[Path, Path], t
     assert [called(clone, tmp_path / "cache") for clone in copies] == [(9, 0), (9, 1)]
 
 
+@pytest.mark.long
 def test_kernel_callers_recompile_after_a_change_in_another_file(copies: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = copies
     assert called(first, tmp_path / "cache") == (9, 0)
@@ -136,6 +137,7 @@ def test_removal_without_kernel_folder_does_nothing(monkeypatch: pytest.MonkeyPa
     assert kernel_folder.remove_unused() == []
 
 
+@pytest.mark.long
 def test_unwritable_cache_folder_falls_back_to_numba(copies: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "kernels").touch()
@@ -168,6 +170,7 @@ def test_callee_gets_machine_code_when_python_calls_it(copies: tuple[Path, Path]
     assert called(copies[1], cache, CALL_CALLEE) == (8, 1)
 
 
+@pytest.mark.long
 def test_stored_callee_gets_machine_code_in_a_later_process(copies: tuple[Path, Path], tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert called(copies[0], cache) == (9, 0)
@@ -189,6 +192,7 @@ def test_callee_raises_its_own_errors(copies: tuple[Path, Path], tmp_path: Path)
     assert [called(clone, tmp_path / "cache", CALL_WRONGLY) for clone in copies] == [(-4, 0), (-4, 1)]
 
 
+@pytest.mark.long
 def test_kernel_that_two_processes_need_is_compiled_once(copies: tuple[Path, Path], tmp_path: Path) -> None:
     programs = [
         subprocess.Popen(
@@ -209,6 +213,7 @@ def test_kernel_that_two_processes_need_is_compiled_once(copies: tuple[Path, Pat
     assert sorted(program.communicate()[0] for program in programs) == ["9 0\n", "9 1\n"]
 
 
+@pytest.mark.long
 def test_callee_in_another_thread_is_callable(copies: tuple[Path, Path], tmp_path: Path) -> None:
     assert called(copies[0], tmp_path / "cache", IN_THREADS) == (9, 8)
 
@@ -226,6 +231,7 @@ def test_kernels_do_not_call_themselves() -> None:
     TopologicalSorter(graph).prepare()
 
 
+@pytest.mark.long
 def test_untested_numba_compiles_callees_as_usual(copies: tuple[Path, Path], tmp_path: Path) -> None:
     file = copies[0] / "models" / "machine_code.py"
     file.write_text(re.sub(r"^TESTED = .*$", 'TESTED = ("0.0.",)', file.read_text(), flags=re.MULTILINE))

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import hypothesis
+import pytest
 
 T = TypeVar("T")
 
@@ -25,3 +26,13 @@ def some(items: Iterable[T], step: int) -> Iterable[T]:
 def examples(full: int, few: int) -> hypothesis.settings:
     """Return settings with the full number of examples if the run is thorough, else with few."""
     return hypothesis.settings(max_examples=full if is_thorough() else few)
+
+
+def mostly_long(cases: Iterable[Any]) -> list[Any]:
+    """Return the cases of a parametrized test; those after the first one are marked `long`.
+
+    Args:
+        cases: A value or a tuple of values for each case.
+    """
+    first, *others = [one if isinstance(one, tuple) else (one,) for one in cases]
+    return [pytest.param(*first), *(pytest.param(*one, marks=pytest.mark.long) for one in others)]

@@ -35,7 +35,6 @@ from tests.support.engines import (
     workload,
 )
 from tests.support.events import end, start, submit
-from tests.support.sizes import is_thorough
 
 
 @cache
@@ -153,11 +152,11 @@ class Disk:
         return engine, self.place
 
 
-OFTEN = [(1, SMALL), (7, EVERY)] if is_thorough() else []
+OFTEN = [pytest.param(*one, marks=pytest.mark.long) for one in ((1, SMALL), (3, SMALL), (7, EVERY), (17, EVERY))]
 """More saves than `make test` has time for."""
 
 
-@pytest.mark.parametrize(("every", "with_"), [(3, SMALL), (17, EVERY), (50, SMALL), (200, EVERY), *OFTEN])
+@pytest.mark.parametrize(("every", "with_"), [(50, SMALL), (200, EVERY), *OFTEN])
 def test_saved_and_loaded_engine_continues_identically(every: int, with_: EngineSettings) -> None:
     disk = Disk(with_)
     engine = Engine("s", with_)

@@ -19,6 +19,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Submit
 from streams.sources.swf import events_of, read_swf
 from tests.support.hostile import Hostile
+from tests.support.sizes import mostly_long
 from tests.support.traces import trace_path
 
 SETTINGS = EngineSettings(
@@ -81,7 +82,7 @@ def undisturbed(live: bool) -> dict[str, float]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("live", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("live", mostly_long([True, False]))
 @pytest.mark.parametrize("group", GROUPS)
 def test_hostile_events_keep_next_week_error_within_5_percent(group: str, live: bool) -> None:
     past, now = genuine()[0], genuine()[0][-1].time

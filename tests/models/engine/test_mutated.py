@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sizes import mostly_long
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -16,10 +18,7 @@ def run_mutations(first: int, last: int) -> None:
     assert "'refused'" in ran.stdout and "'went on'" in ran.stdout
 
 
-def test_mutated_states_are_rejected_or_loaded() -> None:
-    run_mutations(3500, 3700)  # Seed 3623 has a live job of -2**31 CPUs, which crashed the process.
-
-
-@pytest.mark.long
-def test_many_mutated_states_are_rejected_or_loaded() -> None:
-    run_mutations(0, 1500)
+# Seed 3623 has a live job of -2**31 CPUs, which crashed the process.
+@pytest.mark.parametrize(("first", "last"), mostly_long([(3580, 3640), (3500, 3700), (0, 1500)]))
+def test_mutated_states_are_rejected_or_loaded(first: int, last: int) -> None:
+    run_mutations(first, last)

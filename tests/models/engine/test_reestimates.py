@@ -22,6 +22,7 @@ from models.site.job import MOST_LATER, Estimate, Job, LaterEstimate
 from models.timers import MIN_STALE_ENTRIES
 from tests.support.engines import MEDIAN, encoded, nodes_at, workload
 from tests.support.events import cancel, capacity, start, submit
+from tests.support.sizes import mostly_long
 
 SETTINGS = msgspec.structs.replace(MEDIAN, method="pessimist", shadows=())
 
@@ -218,7 +219,7 @@ def test_re_estimates_are_not_published_while_nodes_are_down() -> None:
     assert [record.made_at for record in again(engine.apply(nodes_at(1800.0)))] == [1800.0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_long(range(6)))
 def test_restored_site_estimates_the_same_jobs_at_random_points(seed: int) -> None:
     events = _disordered(seed)
     for restart in range(seed, len(events), 37):

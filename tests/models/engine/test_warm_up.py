@@ -17,6 +17,6 @@ def kernels(which: str) -> Any:
     return json.loads(run.stdout)
 
 
-@pytest.mark.parametrize("which", ["late", "several"])
+@pytest.mark.parametrize("which", ["several", pytest.param("late", marks=pytest.mark.long)])
 def test_warm_up_compiles_each_kernel_for_one_signature(which: str) -> None:
     assert kernels(which) == {}

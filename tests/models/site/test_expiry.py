@@ -19,6 +19,7 @@ from models.site.runs import Run
 from models.site.state import SiteState
 from models.timers import MIN_STALE_ENTRIES
 from tests.support.events import end, start, submit
+from tests.support.sizes import mostly_long
 
 SETTINGS = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
 FAR = 1e11
@@ -310,7 +311,7 @@ def test_totals_stay_exact_and_the_state_small() -> None:
     assert most < 250 and len(engine.context.state) < most
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 5, 64, 311])
+@pytest.mark.parametrize("every", [*mostly_long([64, 1, 5]), 311])
 def test_saved_and_loaded_engine_expires_the_same_jobs(every: int) -> None:
     engine = Engine("s", SETTINGS)
     started: list[StartedJob] = []

@@ -18,6 +18,7 @@ from models.waits.blend.guard import Guard
 from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES
 from models.waits.blend.quantiles import Quantiles
 from tests.support.judged import bounds_left, choices_left
+from tests.support.sizes import mostly_long
 
 EXPERTS = [*TRIVIAL, "qespera", "order", "policy", "boosted by logs", "boosted by roots"]
 HOUR, STRETCH = 3600.0, 2000
@@ -121,7 +122,7 @@ def run(jobs: Iterator[EpisodeJob]) -> Errors:
     return Errors(*np.array(rows).T)
 
 
-@pytest.mark.parametrize("seed", [14, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 3, 16))])
+@pytest.mark.parametrize("seed", mostly_long([14, 1, 3, 16]))
 def test_guarded_error_is_near_better_baseline_in_all_stretches(seed: int) -> None:
     errors = run(workload(seed, 8000))
     trivial = np.minimum(errors.stretches(errors.zero), errors.stretches(errors.recent))

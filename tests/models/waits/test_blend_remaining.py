@@ -23,7 +23,7 @@ from models.waits.blend.remaining.experts import EXPERTS, FORESTS, AgeExperts
 from models.waits.blend.remaining.remaining_wait import _HEAD, landmarks
 from tests.support.engines import encoded, engine_after
 from tests.support.events import as_history, capacity, end, start, submit
-from tests.support.sizes import is_thorough
+from tests.support.sizes import is_thorough, mostly_long
 
 MOST_LATER = 4
 BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend")
@@ -55,7 +55,7 @@ def blend_of(engine: Engine) -> Blend:
     return method
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", mostly_long([1, 2]))
 def test_answers_about_queued_jobs_agree_at_any_time(seed: int) -> None:
     engine, compared = Engine("s", BLEND), 0
     for number, event in enumerate(busy_days(seed)):

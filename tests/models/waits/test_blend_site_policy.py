@@ -25,6 +25,7 @@ def after(policy: str, jobs: int = 1500, seed: int = 5) -> tuple[Engine, Blend]:
     return engine, method
 
 
+@pytest.mark.long
 def test_policy_is_simulated_if_closer_than_learned_order() -> None:
     engine, method = after("fcfs")
     assert method.site_policy.is_nearer and method.site_policy.best.name == "fcfs"

@@ -15,6 +15,7 @@ from tests.simulation.cluster import Cluster, ClusterJob, ClusterSite, Factors, 
 from tests.simulation.cluster.workload import GB
 from tests.simulation.grid import MONDAY
 from tests.support.probes import Watched, as_planned
+from tests.support.sizes import mostly_long
 
 FIFO = Factors(age=1.0, fairshare=0.0, size=0.0)
 HOUR, DAY = 3600, 86_400
@@ -137,7 +138,7 @@ CROWDED = ClusterSite(
 """`batch` and `long` share nodes, `debug` and `gpu` have their own."""
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", mostly_long([1, 2, 3]))
 def test_what_if_is_mostly_exact_in_all_partitions_and_on_gpus(seed: int) -> None:
     jobs = [msgspec.structs.replace(one, submit=MONDAY) for one in as_planned(generate_for(CROWDED, seed, 9, MONDAY))]
     watched = Watched(CROWDED.cluster, SETTINGS, MONDAY)

@@ -13,7 +13,7 @@ from streams.errors import UserError
 from streams.sources.slurm import recorded
 from streams.sources.slurm.source import SlurmSource
 from tests.support.made_slurm import NOON, SACCT, MadeJob, history, records, sacct, sacct_json, squeue, stamp
-from tests.support.sizes import some
+from tests.support.sizes import mostly_long, some
 
 END = 4000
 TWICE = "duplicate rows"
@@ -38,7 +38,7 @@ def kinds(events: list[AnyEvent]) -> list[tuple[str, int, str, float]]:
 
 
 @pytest.mark.parametrize("dump", [text, sacct_json])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_long(range(3)))
 def test_overlapping_slurm_dumps_equal_whole_dump(dump: Dump, seed: int, tmp_path: Path) -> None:
     jobs = history(seed)
     read_all, _ = read(tmp_path, dump(jobs, END, 0))

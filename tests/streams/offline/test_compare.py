@@ -93,6 +93,7 @@ def test_simulate_command_runs_each_scheduler_and_run_time(trace: Path, capsys: 
     assert "magic" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_compare_has_row_of_scheduler_estimates(tmp_path: Path, capsys: Capture) -> None:
     events = []
     for event in run(generate(3, 60, cpus=64, load=0.9), 64, "alder"):

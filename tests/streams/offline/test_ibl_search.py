@@ -70,6 +70,7 @@ def test_ibl_search_ignores_jobs_after_range(trace: Trace) -> None:
     assert examples_of(changed, rows=(120, 182)).fingerprint != examples_of(trace, rows=(120, 182)).fingerprint
 
 
+@pytest.mark.long
 def test_ibl_search_is_independent_of_worker_number(trace: Trace) -> None:
     examples, plan = examples_of(trace), SearchPlan(4, 2)
     assert searched(examples, plan=plan, workers=2) == searched(examples, plan=plan)

@@ -27,6 +27,7 @@ from streams.offline.measuring_process import MeasuringProcess
 from streams.offline.replay import settings_for
 from streams.offline.scored import ScoredReplay
 from tests.support.command import PATIENCE_S, with_us
+from tests.support.sizes import mostly_long
 from tests.support.traces import made_trace
 
 SETTINGS = settings_for(EngineSettings(history=80), ())
@@ -59,7 +60,7 @@ def measures(run: ScoredReplay) -> bytes:
     return msgspec.msgpack.encode(run._measures.counted)
 
 
-@pytest.mark.parametrize("jobs", [JobRange(), JobRange(ids=(50, 300))])
+@pytest.mark.parametrize("jobs", mostly_long([JobRange(), JobRange(ids=(50, 300))]))
 def test_measures_of_a_process_have_the_same_bytes(
     log: EventLog, jobs: JobRange, started: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

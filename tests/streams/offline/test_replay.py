@@ -171,7 +171,6 @@ def test_methods_are_independent_of_later_jobs_on_real_trace(tmp_path: Path) -> 
     nothing_looks_ahead(beginning("KTH", jobs, tmp_path / "kth.swf"), EngineSettings(history=history))
 
 
-@pytest.mark.long
 @pytest.mark.trace
 def test_replay_measures_equal_referee_on_real_trace(tmp_path: Path) -> None:
     path = beginning("KTH", 4000, tmp_path / "kth.swf")

@@ -119,6 +119,7 @@ def test_fast_replay_selects_jobs_by_count_alone(log: EventLog, monkeypatch: pyt
     assert set(run.anomalies) <= {"end_without_start"}
 
 
+@pytest.mark.long
 def test_replay_command_resumes_after_kill(tmp_path: Path) -> None:
     trace = made_trace(tmp_path / "long.swf", jobs=5000)
     kept = tmp_path / "kept"

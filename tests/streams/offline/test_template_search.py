@@ -98,6 +98,7 @@ def test_template_search_of_running_jobs_varies_elapsed_time(trace: Trace) -> No
     assert work.error_s(estimates, "weighted") == running.best.best_s
 
 
+@pytest.mark.long
 def test_template_search_is_independent_of_worker_number(trace: Trace) -> None:
     assert found(trace, workers=2, plan=SearchPlan(4, 2)) == found(trace, workers=1, plan=SearchPlan(4, 2))
 

@@ -47,6 +47,7 @@ def test_tune_profile_gives_reported_error(trace: Trace) -> None:
     assert (row["AAE"] * 3600, row["PPE"]) == pytest.approx((aae_s(found.together), found.together.measures()["PPE"]))
 
 
+@pytest.mark.long
 def test_tune_ignores_jobs_after_range(trace: Trace, capsys: Capture) -> None:
     shown = []
     later = [msgspec.structs.replace(job, wait=job.wait + 9e5, run=1.0, user=1) for job in trace.jobs[ROWS[1] :]]

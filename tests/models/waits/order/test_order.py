@@ -20,6 +20,7 @@ from models.waits.order.schedule import long_job_limit
 from models.waits.order.usage import HALF_LIVES_S, Usage
 from tests.simulation.drawn import Drawn, Rules
 from tests.simulation.schedulers import TIERS, run_changing
+from tests.support.sizes import mostly_long
 
 SETTINGS = EngineSettings(method="order", shadows=("easy",), bounds="", what_if_method="order", history=200)
 
@@ -86,7 +87,7 @@ def test_order_learns_the_cpu_limit_of_a_user() -> None:
     assert ours < 0.9 * usual
 
 
-@pytest.mark.parametrize(("most", "found"), [(TIERS.limits, 0.6 * 64), ((), np.inf)])
+@pytest.mark.parametrize(("most", "found"), mostly_long([(TIERS.limits, 0.6 * 64), ((), np.inf)]))
 def test_order_learns_the_cpu_limit_of_a_queue(most: tuple[tuple[str, float], ...], found: float) -> None:
     jobs = generate(5, 1500, cpus=64, load=0.9, users=12)
     engine = engine_after(run_changing(jobs, 64, "alder", msgspec.structs.replace(TIERS, limits=most)))
@@ -94,7 +95,7 @@ def test_order_learns_the_cpu_limit_of_a_queue(most: tuple[tuple[str, float], ..
     assert method(engine).queue_limits.limits(64)[places].tolist() == [np.inf, np.inf, pytest.approx(found)]
 
 
-@pytest.mark.parametrize(("part", "found"), [(0.25, (0.75 * 64, 3600.0)), (0.0, (np.inf, np.inf))])
+@pytest.mark.parametrize(("part", "found"), mostly_long([(0.25, (0.75 * 64, 3600.0)), (0.0, (np.inf, np.inf))]))
 def test_order_learns_the_part_reserved_for_short_jobs(part: float, found: tuple[float, float]) -> None:
     scheduler = Drawn("alder", 64, 0, Rules(short_part=part))
     events: list[AnyEvent] = [scheduler.capacity()]
@@ -113,12 +114,14 @@ def test_tightest_independent_limit_of_longer_jobs_counts() -> None:
 
 @pytest.mark.parametrize(
     ("rules", "found"),
-    [
-        (Rules(depth=4), 4.0),
-        pytest.param(Rules(backfill="none"), 1.0, marks=pytest.mark.long),
-        pytest.param(Rules(depth=4, user_jobs=3), 4.0, marks=pytest.mark.long),
-        pytest.param(Rules(fair=2.0), np.inf, marks=pytest.mark.long),
-    ],
+    mostly_long(
+        [
+            (Rules(depth=4), 4.0),
+            (Rules(backfill="none"), 1.0),
+            (Rules(depth=4, user_jobs=3), 4.0),
+            (Rules(fair=2.0), np.inf),
+        ]
+    ),
 )
 def test_order_learns_the_backfill_depth(rules: Rules, found: float) -> None:
     scheduler = Drawn("alder", 64, 0, rules)

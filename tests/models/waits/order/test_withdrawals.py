@@ -16,6 +16,7 @@ from models.waits.order import LearntOrder, ordered_queue
 from models.waits.order.ordered_queue import OrderedQueue
 from models.waits.order.withdrawals import MOST_USERS, SavedWithdrawals, Withdrawals, _see, leaves
 from tests.support.events import cancel, capacity, end, start, submit
+from tests.support.sizes import mostly_long
 
 STORM, PATIENCE_S, RUN_S = 40, 900, 36_000
 
@@ -119,7 +120,7 @@ def last_wait_s(engine: Engine, now: int) -> float:
 
 
 @pytest.mark.parametrize("users", [300, 100, 10])
-@pytest.mark.parametrize("gone", [3, 10])
+@pytest.mark.parametrize("gone", mostly_long([10, 3]))
 def test_few_withdrawals_from_a_jam_predict_no_others(users: int, gone: int) -> None:
     engine, jobs, run_s = jammed(), 300, 3000
     for nth in range(jobs):
