@@ -50,15 +50,17 @@ demo: $(VENV)/local ## Compare predictions with outcomes at a simulated grid, or
 check: ready ## Run the linters and all tests without servers: while you work
 	$(TEST) -m 'not stack and not benchmark and not long'
 
-test: ready servers ## Run the linters and all tests but the long ones: before a change is finished
+test: ready ## Run the linters and all tests but the long ones: before a change is finished
 	$(TEST)
 
-test-all: ready servers ## Run every check, also the long ones, as CI does
+test-all: ready ## Run every check, also the long ones, as CI does
 	$(TEST) -m 'not benchmark' -o norecursedirs='.* */tests/benchmarks' --hypothesis-profile=many --durations=50
 
-# One process runs the linters, the other compiles the kernels for the tests.
+# One process runs the linters, another compiles the kernels for the tests, and the third mostly downloads Kafka's jars.
 ready: $(VENV)/dev
-	$(MAKE) --no-print-directory -j 2 lint compiled
+	$(MAKE) --no-print-directory -j 3 lint compiled $(SERVERS)
+
+test test-all: SERVERS := servers
 
 # Kafka starts faster with the classes in a cache.
 servers: $(VENV)/dev
@@ -125,13 +127,12 @@ lock: $(VENV)/lock ## Update requirements/ to the newest versions that pyproject
 	printf '%s\n' msgspec numba numpy scipy | $(COMPILE) - -c requirements/local.txt -o requirements/kernels.txt
 	printf 'hatchling>=1.27\neditables\n' | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
 
-# The development requirements include those of the local stack.
-$(VENV)/dev: pyproject.toml requirements/build.txt requirements/dev.txt | $(BIN)/python
-	$(call install,dev)
+# The kernels compile while the other packages and Kafka's jars are downloaded. Python compiles only the modules that the
+# commands import. The development requirements include those of the local stack.
+$(VENV)/dev: pyproject.toml requirements/build.txt requirements/kernels.txt requirements/dev.txt | $(BIN)/python
+	$(call install,dev,$(EARLY),--no-compile)
 	touch $(VENV)/local $@
 
-# The kernels compile while the other packages and Kafka's jars are downloaded. Python compiles only the modules that the
-# commands import.
 $(VENV)/local: pyproject.toml requirements/build.txt requirements/kernels.txt requirements/local.txt | $(BIN)/python
 	$(call install,local,$(EARLY),--no-compile)
 	touch $@
