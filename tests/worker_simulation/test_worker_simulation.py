@@ -58,6 +58,7 @@ def test_changelog_read_only_before_claims_is_found(monkeypatch: pytest.MonkeyPa
     assert_found([403])
 
 
+@pytest.mark.long
 def test_commit_before_outputs_are_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Checkpoint.run
 
@@ -69,6 +70,7 @@ def test_commit_before_outputs_are_durable_is_found(monkeypatch: pytest.MonkeyPa
     assert_found([10, 13, 15])
 
 
+@pytest.mark.long
 def test_rebuild_without_crash_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unmarked(processing: Processing, operation: Any, raw: Any, handle: Any) -> Any:
         async with processing.rebuilding:

@@ -17,6 +17,7 @@ from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of, seg
 from streams.worker.checkpoint.stored_site import StoredSegment, StoredState, decode_stored, encode_stored, read_state
 from tests.support.engines import EVERY, SMALL, encoded, workload
 from tests.support.events import end, start, submit
+from tests.support.sizes import mostly_long
 
 Put = tuple[bytes, bytes | None]
 """A message of the changelog."""
@@ -221,7 +222,7 @@ def written(live: int, every: int, monkeypatch: pytest.MonkeyPatch) -> list[int]
     return found[3:]
 
 
-@pytest.mark.parametrize("every", [10, 100])
+@pytest.mark.parametrize("every", mostly_long([100, 10]))
 def test_checkpoint_size_follows_changes_not_live_jobs(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (written(live, every, monkeypatch) for live in (100, 10_000))
     assert sum(many) < 3 * sum(few)

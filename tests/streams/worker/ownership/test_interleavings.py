@@ -22,7 +22,7 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.ownership import partition
 from tests.support.fakes import Process
 from tests.support.memory_servers import MemoryStore, Message, World
-from tests.support.sizes import some
+from tests.support.sizes import mostly_long, some
 from tests.support.stored import heads, saved_state, whole
 
 SETTINGS = Settings(
@@ -162,7 +162,7 @@ async def story(world: World, moment: int, seconds: float = 5.0) -> tuple[bool, 
     return came, seen.after
 
 
-@pytest.mark.parametrize("seconds", [5.0, 0.0])
+@pytest.mark.parametrize("seconds", mostly_long([5.0, 0.0]))
 def test_revocation_at_any_await_leaves_one_active_owner(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "FIRST_S", -1.0)
     undisturbed = begun()

@@ -102,7 +102,7 @@ def test_worker_outputs_equal_replay(undisturbed: World) -> None:
     assert undisturbed.committed == {0: len(messages)}
 
 
-@examples(30, few=12)
+@examples(30, few=6)
 @given(st.lists(st.integers(0, 1200), max_size=4), st.integers(1, 120), st.booleans())
 @example([0], 1, False)
 @example([50, 60, 70, 80], 10, True)
@@ -130,7 +130,7 @@ def test_worker_crash_at_each_checkpoint_step_gives_same_state(undisturbed: Worl
     forgotten = [run for run in range(1, 60) if run not in whole.runs["alder"]]
     assert forgotten
     assert whole.log[-40:].count("trim alder") > 1
-    for steps in some(range(len(whole.log) - 40, len(whole.log)), 3):
+    for steps in some(range(len(whole.log) - 40, len(whole.log)), 6):
         world = mixed()
         world.steps = steps
         with pytest.raises(Crash):

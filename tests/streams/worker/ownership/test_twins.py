@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as checks
 from hypothesis import strategies as st
 
 from models.engine.settings import EngineSettings
@@ -21,6 +20,7 @@ from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored_site import decode_stored
 from tests.support.fakes import Process
 from tests.support.memory_servers import MemoryEvents, MemoryTable, World
+from tests.support.sizes import examples
 
 ENGINE = EngineSettings(method="median", shadows=(), history=8)
 SETTINGS = Settings(engine=ENGINE, worker=WorkerSettings(checkpoint_events=7, checkpoint_seconds=1e9))
@@ -96,7 +96,7 @@ async def old_worker(old: Process, messages: list[Any]) -> None:
         await old.hand_over(0)
 
 
-@checks(max_examples=25)
+@examples(25, few=10)
 @given(st.integers(0, 150), st.integers(0, 400))
 def test_new_owner_equals_replay_despite_writes_of_the_old(read_at: int, claimed_after: int) -> None:
     world = Shared()

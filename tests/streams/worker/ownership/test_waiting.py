@@ -8,7 +8,6 @@ from functools import cache
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as checks
 from hypothesis import strategies as st
 
 from models.engine.settings import EngineSettings
@@ -22,6 +21,7 @@ from streams.worker.ownership import site_queues
 from streams.worker.ownership.site_queues import MAX_WAITING, MemoryBudget
 from tests.support.fakes import Process
 from tests.support.memory_servers import Crash, World
+from tests.support.sizes import examples
 from tests.support.stored import heads
 from tests.support.trained import Trained
 
@@ -169,7 +169,7 @@ def test_new_site_and_junk_are_processed_during_a_training() -> None:
     assert len(world.records("dead-letters")) == 1 and world.committed[0] == 122
 
 
-@checks(max_examples=15)
+@examples(15, few=7)
 @given(st.lists(st.integers(0, 600), max_size=3), st.integers(1, 60))
 def test_model_takes_effect_at_same_event_after_any_crash(crashes: list[int], checkpoint: int) -> None:
     world = two_partitions()
