@@ -20,7 +20,7 @@ from models.site.shared import ValueInterner
 from models.site.size import SizeSeen
 from models.waiting_accuracy import SavedRemaining
 
-STATE_VERSION = 38
+STATE_VERSION = 39
 """Version that `encode` writes, and the only one that can be read. Increase it whenever the saved state of the engine
 or of a method changes."""
 

@@ -146,7 +146,8 @@ class Blend(WaitMethod):
             self.site_policy.wait_by_policy(job, context, order_s).wait_s,
         ]
         forests = self._boosted.estimate_given_schedule(job, context, order_s)
-        mixed = self._mixed(job, points_s, forests, context)
+        arrivals_s = self._order.wait_with_arrivals(job, context, order_s)
+        mixed = self._mixed(job, points_s, forests, arrivals_s, context)
         estimate = self._estimate(mixed, forests, context, order_s, start.cut_short)
         if mixed is not None:
             snapshot, choice = mixed
@@ -169,12 +170,18 @@ class Blend(WaitMethod):
         for job, *estimates in zip(originals, *points, strict=True):
             order, points_s = estimates[ORDER - len(TRIVIAL)], [estimate.wait_s for estimate in estimates]
             forests, cut_short = self._boosted.consider(job, context, order.wait_s), order.reason.endswith(CUT_SHORT)
-            mixed = self._mixed(job, points_s, forests, context)
+            arrivals_s = self._order.wait_with_arrivals(job, context, order.wait_s)
+            mixed = self._mixed(job, points_s, forests, arrivals_s, context)
             estimate = self._estimate(mixed, forests, context, order.wait_s, cut_short)
             yield msgspec.structs.replace(estimate, schedule_s=order.wait_s)
 
     def _mixed(
-        self, job: Job, points_s: Iterable[float | None], forests: ForestsSnapshot | None, context: SiteContext
+        self,
+        job: Job,
+        points_s: Iterable[float | None],
+        forests: ForestsSnapshot | None,
+        arrivals_s: float,
+        context: SiteContext,
     ) -> tuple[MixtureSnapshot, Choice] | None:
         """Mix and guard the experts' estimates, in the order of their names; None if there are none.
 
@@ -195,7 +202,7 @@ class Blend(WaitMethod):
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
         snapshot = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, code_of(job.queue))
-        choice = self._guard.choose(snapshot.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
+        choice = self._guard.choose(snapshot.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user, arrivals_s)
         return snapshot.with_estimate(choice.wait_s, choice.most_s), choice
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:

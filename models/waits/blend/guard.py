@@ -24,8 +24,14 @@ from models.kernels import njit
 from models.stored_values import check_alike
 from models.waits.blend.users import user_state
 
-CHOICES = ("the mixture", "the experts' median", "the median with the baselines", "the two best")
-MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))
+CHOICES = (
+    "the mixture",
+    "the experts' median",
+    "the median with the baselines",
+    "the two best",
+    "the schedule with later arrivals",
+)
+MIXTURE, EXPERTS, ALL, TWO_BEST, ARRIVALS = range(len(CHOICES))
 
 MEMORY_S = 7 * 86400.0
 """After this time the weight of an error is 1/e."""
@@ -33,7 +39,7 @@ MEMORY_S = 7 * 86400.0
 UNKNOWN_S = 3600.0
 """Sum to which all errors fade: it keeps a few jobs from deciding."""
 
-FIRST_S, FIRST_ERRORS = 30 * 3600.0, (1.0, 1.3, 1.6, 1.3)
+FIRST_S, FIRST_ERRORS = 30 * 3600.0, (1.0, 1.3, 1.6, 1.3, 1.3)
 """Initial errors of the choices: seconds, and shares of these. Before the experts have been scored at a site, the
 mixture has the best estimate, from their weights at other sites. They fade as errors do. With smaller ones the first
 few jobs decided, and one burst replaced the mixture."""
@@ -123,17 +129,20 @@ class Guard:
         """Learned state; up to 10 KB."""
         self._schedule = schedule
 
-    def choose(self, mixture_s: float, medians_s: Floats, user: str | None = None) -> Choice:
+    def choose(
+        self, mixture_s: float, medians_s: Floats, user: str | None = None, arrivals_s: float = math.nan
+    ) -> Choice:
         """Return each choice's estimate for a job of the user.
 
         Args:
             mixture_s: the mixture's estimate, in seconds; nan: none.
             medians_s: the experts' estimates, (experts,) in seconds; nan: none.
             user: the job's user.
+            arrivals_s: the estimate of a schedule with later arrivals, in seconds; nan: none.
         """
         own, found = self.state.users.get(user or "", _NOTHING), np.empty((2, len(CHOICES)))
         learnt = *self.state.errors, own, self.state.longest_s
-        most_s = _choose(mixture_s, medians_s, *self._places, *learnt, self._schedule, found)
+        most_s = _choose(mixture_s, medians_s, arrivals_s, *self._places, *learnt, self._schedule, found)
         return Choice(found[0], found[1], most_s)
 
     def check(self, found: GuardState) -> None:
@@ -169,6 +178,7 @@ class Guard:
 def _choose(
     mixture_s: float,
     medians_s: Floats,
+    arrivals_s: float,
     trivial: Ints,
     places: Ints,
     whose: Ints,
@@ -189,6 +199,7 @@ def _choose(
         most_s = medians_s[schedule]
     waits_s[0], waits_s[1] = mixture_s, _median(experts_s)
     waits_s[2], waits_s[3] = _median(every_s), _mean_of_two(rivals_s, rivals)
+    waits_s[4] = (mixture_s + arrivals_s) / 2.0
     for choice in range(len(waits_s)):
         if waits_s[choice] > most_s:
             waits_s[choice] = most_s

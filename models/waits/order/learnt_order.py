@@ -14,6 +14,7 @@ from models.records import OrderFit
 from models.site.job import Estimate, Job, Phase
 from models.site.pending_reasons import is_of_queue, is_of_user_cpus, is_of_user_jobs
 from models.stored_values import check_alike, encode, reader
+from models.waits.order.arrivals import Arrivals, Ordering, start_with_arrivals
 from models.waits.order.compiled_steps import (
     SETTLED_S,
     BlockedMask,
@@ -61,6 +62,9 @@ class RunsSeen(msgspec.Struct, array_like=True):
         """True if predicted run times are accurate; also until jobs have ended."""
         return self.off_s <= MOST_OFF * self.run_s
 
+
+MIN_FIT = 0.88
+"""Minimum share of the recent pairs that started in the learned order for a schedule with arrivals."""
 
 CUT_SHORT = "; simulated in part, from there on by the work ahead"
 """Suffix of a reason where `schedule` or `schedule_rooms` ended at its limit of work."""
@@ -119,6 +123,8 @@ class LearntOrder(WaitMethod):
         self._runs = RunsSeen()
         self._priorities = PrioritiesSeen()
         self._fit = FitSeen.empty()
+        self._arrivals = Arrivals()
+        self.rows = self._arrivals.rows
 
     @property
     def knows_run_times(self) -> bool:
@@ -148,6 +154,28 @@ class LearntOrder(WaitMethod):
         ordered = self.ordered(context, job.submit)
         self._see_refused(ordered, context, refusal_weight(job))
         return self._start_of(job, context, ordered)
+
+    def wait_with_arrivals(self, job: Job, context: SiteContext, wait_s: float | None) -> float:
+        """Return the wait in a schedule in which jobs arrive as they did a week ago, in seconds; nan if there is none.
+
+        There is none where the learned order explains too few starts, or the queue or the site's nodes are not known as
+        a whole.
+
+        Args:
+            wait_s: the wait without arrivals.
+        """
+        fit, seen = self._fit.site.share, context.state.table.visible_rows()
+        if not wait_s or fit is None or fit < MIN_FIT or context.layout is not None or not seen.whole:
+            return math.nan
+        now, preference = job.submit, self.preference
+        sight = view_of(context, now, self._sums, preference, by_node=False)
+        priorities = sight.queued.priority
+        if self._priorities.follows_priorities and len(priorities) and np.isfinite(priorities).all():
+            return math.nan
+        sight = with_job(sight, job, context, self._sums, preference)
+        ordering = Ordering(preference, self._limits(context.cpus))
+        start_s = start_with_arrivals(sight, job, self._arrivals, context, self._sums, ordering)
+        return max(start_s - (job.ready - now), 0.0) if math.isfinite(start_s) else math.nan
 
     def _foretell(self, job: Job, context: SiteContext) -> SimulatedStart:
         """Simulate the job's start in one compiled call, for `predict`; it can decline, to be done in steps."""
@@ -316,6 +344,7 @@ class LearntOrder(WaitMethod):
         if job.start is None:
             return
         if what is JobTransition.ENDED and job.requested:
+            self._arrivals.ended(job, job.ran_s(end))
             self._runs.see(job.expected_run_s, job.ran_s(end))
         for usage, name in ((self._sums.users, job.user), (self._sums.accounts, job.account)):
             if name is not None:
@@ -351,6 +380,7 @@ class LearntOrder(WaitMethod):
         self._priorities = kept.priorities
         self._fit = kept.fit
         self.queue_limits.load(kept.queue_limits)
+        self._arrivals.load()
         self._sums.withdrawals.restore(kept.withdrawals)
 
 

@@ -35,6 +35,7 @@ class QueueColumns(NamedTuple):
         user, account: codes.
         queue: places of their queues' weights.
         stays_s: time until each is withdrawn.
+        arrives_s: time until each arrives; 0 for the present jobs.
     """
 
     cpus: Ints
@@ -44,6 +45,7 @@ class QueueColumns(NamedTuple):
     account: Ints
     queue: Ints
     stays_s: Floats
+    arrives_s: Floats
 
 
 LENGTHS_S: Floats = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 24.0]) * 3600.0
@@ -76,7 +78,7 @@ class Limits(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def line_of(queued: QueuedJobs, places: Ints) -> QueueColumns:
-    """The jobs at these places of the queue."""
+    """The jobs at these places of the queue, all of them present."""
     return QueueColumns(
         queued.cpus[places],
         queued.run_s[places],
@@ -85,6 +87,7 @@ def line_of(queued: QueuedJobs, places: Ints) -> QueueColumns:
         queued.account[places],
         queued.queue[places],
         queued.stays_s[places],
+        np.zeros(len(places)),
     )
 
 
@@ -122,10 +125,11 @@ def schedule(
     heapq.heapify(ends)
     releases = np.empty(first + total, np.int64)
     releases[:first] = np.argsort(running.planned_s, kind="mergesort")
-    starts, waiting = np.full(total, np.inf), np.arange(total)
+    starts, rank = np.full(total, np.inf), np.arange(total)
+    waiting, later = np.flatnonzero(line.arrives_s <= 0.0), _by_arrival(line.arrives_s)
     fewest, shortest = np.empty(total, np.int64), np.empty(total)
     _least(line, waiting, fewest, shortest)
-    now, count, run = 0.0, total, first
+    now, count, run, arrived = 0.0, len(waiting), first, 0
     people, use = aging.people, UsageSinceSort(np.zeros(users), np.zeros(len(aging.people.accounts)))
     ordered, reorder_s, every, work = 0.0, aging.first_s, limits.depth == np.inf, 0
     while True:
@@ -189,9 +193,19 @@ def schedule(
         if work > MAX_WORK:
             fluid_starts(starts, waiting[:count], line.cpus, line.run_s, now, site_cpus)
             return starts, True
-        until = ends[0][0] * (1.0 + GRAIN)
-        while len(ends) > 0 and ends[0][0] <= until:
-            now, job = heapq.heappop(ends)
+        comes = line.arrives_s[later[arrived]] if arrived < len(later) else np.inf
+        until, ended = min(ends[0][0], comes) * (1.0 + GRAIN), False
+        while len(ends) > 0 or comes < np.inf:
+            end = ends[0][0] if len(ends) > 0 else np.inf
+            if min(end, comes) > until or (comes < end and ended):  # what has become free is not for later jobs
+                break
+            if comes < end:
+                waiting, count, now = _with_arrival(waiting[:count], later[arrived], rank), count + 1, comes
+                _least(line, waiting, fewest, shortest)
+                arrived, work = arrived + 1, work + count
+                comes = line.arrives_s[later[arrived]] if arrived < len(later) else np.inf
+                continue
+            (now, job), ended = heapq.heappop(ends), True
             remove(job, limit_s, releases, run)
             work += run
             run -= 1
@@ -205,9 +219,35 @@ def schedule(
             for job in releases[:run]:
                 add_use(use, user[job], account[job], cpus[job] * (now - ordered))
             people = usage_after(people, use, now - ordered, held, runs)
-            waiting[:count] = reordered(aging, waiting[:count], now, people)
+            ordered_jobs = reordered(aging, np.concatenate((waiting[:count], later[arrived:])), now, people)
+            _rank(ordered_jobs, rank)
+            waiting[:count] = ordered_jobs[line.arrives_s[ordered_jobs] <= now]
             _least(line, waiting[:count], fewest, shortest)
             ordered, reorder_s = now, now * GROWTH
+
+
+@njit(cache=True)
+def _by_arrival(arrives_s: Floats) -> Ints:
+    """Return the places of the jobs that are still to arrive, the next one first."""
+    later = np.flatnonzero(arrives_s > 0.0)
+    return later[np.argsort(arrives_s[later], kind="mergesort")]
+
+
+@njit(cache=True)
+def _with_arrival(waiting: Ints, job: int, rank: Ints) -> Ints:
+    """Return the waiting jobs with one more, before the first one with a higher rank."""
+    found, place = np.empty(len(waiting) + 1, np.int64), 0
+    while place < len(waiting) and rank[waiting[place]] < rank[job]:
+        place += 1
+    found[:place], found[place], found[place + 1 :] = waiting[:place], job, waiting[place:]
+    return found
+
+
+@njit(cache=True)
+def _rank(jobs: Ints, rank: Ints) -> None:
+    """Set the rank of each job to its place."""
+    for place in range(len(jobs)):
+        rank[jobs[place]] = place
 
 
 @njit(cache=True)

@@ -7,7 +7,7 @@ from models.engine.engine import Engine
 from models.records import Prediction
 from models.stored_values import encode, reader
 from models.waits.blend.blend import evidence
-from models.waits.blend.guard import EXPERTS, MEMORY_S, MIXTURE, TWO_BEST, Guard, GuardState
+from models.waits.blend.guard import ARRIVALS, EXPERTS, MEMORY_S, MIXTURE, TWO_BEST, Guard, GuardState
 from tests.models.waits.test_blend import BLEND
 from tests.support.engines import engine_after, workload
 from tests.support.events import submit
@@ -27,12 +27,24 @@ def medians(*hours: float) -> np.ndarray:
 
 def test_choices_are_mixture_two_medians_and_mean_of_two_best() -> None:
     choice = guard().choose(9 * HOUR, medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0))
-    assert choice.waits_s / HOUR == pytest.approx([9.0, 7.0, 2.0, 16.0])
+    assert choice.waits_s / HOUR == pytest.approx([9.0, 7.0, 2.0, 16.0, np.nan], nan_ok=True)
     assert choice.weights.sum() == pytest.approx(1.0)
     known = guard().choose(0.5 * HOUR, medians(0.0, 1.0, np.nan, np.nan, np.nan, np.nan))
     assert np.isnan(known.waits_s[TWO_BEST]) and known.waits_s[EXPERTS] == 0.5 * HOUR
     assert known.weights[TWO_BEST] == 0.0 and not np.isnan(known.wait_s)
     assert np.isnan(guard().choose(np.nan, np.full(6, np.nan)).wait_s)
+
+
+def test_schedule_with_arrivals_is_chosen_where_it_was_better() -> None:
+    one, experts = guard(), medians(0.0, 0.0, 0.1, 0.2, 8.0, 8.0)
+    for number in range(20):
+        choice = one.choose(2 * HOUR, experts, arrivals_s=10 * HOUR)
+        choices_left(one, choice.waits_s, experts, 0.0, 6 * HOUR, 1e6 + 600.0 * number, 1.0)
+    assert choice.waits_s[ARRIVALS] == 6 * HOUR
+    assert choice.wait_s == pytest.approx(6 * HOUR, rel=0.01)
+    assert "the schedule with later arrivals" in choice.reason
+    without = one.choose(2 * HOUR, experts)
+    assert without.weights[ARRIVALS] == 0.0 and without.weights.sum() == pytest.approx(1.0)
 
 
 def test_recently_better_choice_weighs_more_until_it_is_worse() -> None:

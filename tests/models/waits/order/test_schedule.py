@@ -25,16 +25,21 @@ def starts(
     target: int = -1,
     only_now: bool = False,
     queues: Sequence[int] = (),
+    arrive: Sequence[float] = (),
 ) -> list[float]:
     """Simulate a fixed order or, with `weights`, an order that is recomputed from them at growing intervals.
 
-    `queues` are the weight indices of the jobs' queues, if any: of the running jobs, then of the queued ones.
+    `queues` are the weight indices of the jobs' queues, if any: of the running jobs, then of the queued ones. The
+    queued jobs `arrive` at these times, if any.
     """
     jobs, on = queued_of(queued), running_of(running)
     if queues:
         jobs = jobs._replace(queue=np.array(queues[len(running) :]))
         on = on._replace(queue=np.array(queues[: len(running)], np.int64))
     line = line_of(jobs, np.arange(len(queued)))
+    if arrive:
+        jobs = jobs._replace(age_s=-np.array(arrive))
+        line = line._replace(arrives_s=np.array(arrive))
     aging = aging_of(jobs, USERS, 32, weights, np.inf if weights is None else FIRST_S)
     found, _ = schedule(free, on, line, aging, limits or Limits(), target, only_now)
     return list(found.tolist())
@@ -105,6 +110,20 @@ def test_schedule_ends_at_the_requested_job() -> None:
     assert starts(4, running, queued, only_now=True) == [0.0, np.inf, np.inf]
 
 
+def test_arriving_job_gets_its_place_in_the_order() -> None:
+    running, queued = [(4, 50.0, 50.0, 0)], [(4, 30.0, 30.0, 1), (4, 100.0, 100.0, 2), (4, 10.0, 10.0, 3)]
+    assert starts(0, running, queued, arrive=[20.0, 0.0, 0.0]) == [50.0, 80.0, 180.0]
+    assert starts(0, running, queued, arrive=[50.5, 0.0, 0.0]) == [150.0, 50.0, 180.0]  # the second has started
+    assert starts(0, running, queued, arrive=[0.0, 20.0, 0.0], target=2) == [50.0, 80.0, 180.0]
+    assert starts(0, running, queued, arrive=[0.0, 90.5, 0.0]) == [50.0, np.inf, 80.0]  # no other job waits for it
+
+
+def test_arriving_job_is_backfilled() -> None:
+    running, queued = [(3, 50.0, 50.0, 0)], [(4, 30.0, 30.0, 1), (1, 25.0, 25.0, 2), (1, 25.0, 25.0, 3)]
+    assert starts(1, running, queued, arrive=[0.0, 20.0, 0.0]) == [50.0, 25.0, 0.0]
+    assert starts(1, running, queued, arrive=[0.0, 20.0, 60.0])[:2] == [50.0, 20.0]
+
+
 jobs = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st.integers(0, 3)).map(
     lambda job: (job[0], job[1], job[1] * job[2], job[3])
 )
@@ -130,6 +149,27 @@ def test_schedule_starts_jobs_only_if_cpus_and_limits_allow(
         its = [other[0] for other in beside if other[3] == job[3]]
         alone = not running or job not in running
         assert job[3] == 0 or start == 0.0 or len(its) == 1 or sum(its) <= several or not alone
+
+
+@given(st.lists(jobs, max_size=4), st.lists(jobs, min_size=1, max_size=20), st.data())
+def test_arriving_jobs_start_after_their_arrival(running: list[Row], queued: list[Row], data: st.DataObject) -> None:
+    cpus, times = 32, st.sampled_from([0.0, 0.0, 5.0, 800.0, 900.0, 4000.0, 9000.0, 9000.5, 50_000.0])
+    arrive = data.draw(st.lists(times, min_size=len(queued), max_size=len(queued)))
+    weights = np.random.default_rng(data.draw(st.integers(0, 3))).normal(size=NO_QUEUE + 1)
+    found = starts(cpus - sum(job[0] for job in running), running, queued, weights=weights, arrive=arrive)
+    held = [(0.0, job[1], job[0]) for job in running]
+    held += [(start, start + job[1], job[0]) for start, job in zip(found, queued, strict=True) if np.isfinite(start)]
+    for start, time in zip(found, arrive, strict=True):
+        assert start >= time and (np.isfinite(start) or time > 0.0)
+    for start, _, _ in held:
+        assert sum(own for begin, end, own in held if begin <= start < end) <= cpus
+    present = [place for place, time in enumerate(arrive) if time == 0.0]
+    late = [1e9 if time else 0.0 for time in arrive]
+    alone = starts(
+        cpus - sum(job[0] for job in running), running, [queued[place] for place in present], weights=weights
+    )
+    without = starts(cpus - sum(job[0] for job in running), running, queued, weights=weights, arrive=late)
+    assert [without[place] for place in present] == alone
 
 
 @given(st.lists(jobs, max_size=4), jobs)
