@@ -27,7 +27,7 @@ from models.waits.order.inferred_limits import (
 )
 from models.waits.order.order_features import DecayedUsage, QueuedJobs, RunningJobs, before_each, features_of
 from models.waits.order.ordered_queue import MAX_SIMULATED, MAX_SIMULATED_OF_PART
-from models.waits.order.pair_preference import count_behind, learn, scores_of
+from models.waits.order.pair_preference import scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
 from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long, held_in, line_of, schedule
 from models.waits.order.site_view import CandidateJob, Columns, seen_by, with_new
@@ -283,8 +283,8 @@ def place_of(its: int, scores: Floats, many: Floats, kept: Flags) -> int:
 @njit(cache=True, nogil=True)
 def see_start(
     columns: Columns, learnt: OrderState, row: int, allocated: int, named: bool, is_task: bool
-) -> tuple[int, int, int, int]:
-    """Learn from a job that started at a site without a topology.
+) -> tuple[Ints, Ints, Floats, Ints, Ints, int, bool]:
+    """Learn limits from a job that started at a site without a topology, and compare it with jobs that could have.
 
     Args:
         row: its row in the table, where it runs by now.
@@ -293,10 +293,9 @@ def see_start(
         is_task: whether it is a task of an array, which has a row only since its start.
 
     Returns:
-        The numbers of the jobs compared with it whose scheduler's priority is lower, and higher, than its own; then
-        of those behind it, and before it, in the order as it was learned before.
+        The values of `ComparedJobs`.
     """
-    site_cpus, (weights, squares, counts, queue_counts, _) = columns.cpus, learnt
+    site_cpus, (weights, _, counts, queue_counts, _) = columns.cpus, learnt
     rows, many, tasks, _, queued, running, people = seen_by(columns, row)
     its, stand_for = np.searchsorted(rows, row), many * tasks
     user, queue = queued.user[its], queued.queue[its]
@@ -318,14 +317,12 @@ def see_start(
     kept = are_full(queued, running, limits) | are_over(queued, people, limits) | queued.barred
     # The order is learned, and not well enough with few starts behind a limit: the order of submission counts too.
     place = min(place_of(its, scores, many, kept), place_of(its, queued.age_s, many, kept))
-    count_place(counts[STARTED], place, ONCE)
     free = max(site_cpus - running.cpus.sum(), 0)
     could = could_start(queued, running, people, site_cpus, free, its, before, weights, limits)
     others, nth = chosen(could, tasks)
     limited = limits.several < np.inf
-    pairs: tuple[int, int, int, int]
-    pairs = compare(queued, people, site_cpus, its, others, nth, before, weights, squares, limited)
-    return pairs
+    features, places, priorities = compared(queued, people, site_cpus, its, others, nth, before)
+    return rows[others], nth, features, places, priorities, place, limited
 
 
 @njit(cache=True, nogil=True)
@@ -339,29 +336,19 @@ def before_task(queued: QueuedJobs, task: int, stand_for: Floats) -> float:
 
 
 @njit(cache=True, nogil=True)
-def compare(
-    queued: QueuedJobs,
-    people: DecayedUsage,
-    site_cpus: int,
-    its: int,
-    others: Ints,
-    nth: Ints,
-    before: Floats,
-    weights: Floats,
-    squares: Floats,
-    limited: bool,
-) -> tuple[int, int, int, int]:
-    """Learn that a job started and none of the `others`; return the counts of `see_start`.
+def compared(
+    queued: QueuedJobs, people: DecayedUsage, site_cpus: int, its: int, others: Ints, nth: Ints, before: Floats
+) -> tuple[Floats, Ints, Ints]:
+    """Return the features, places and priorities of `ComparedJobs` for a job and the `others`.
 
     Args:
         nth: number of tasks of its array before each of the others.
-        limited: as in `scores_of`.
     """
     jobs, ahead = np.empty(len(others) + 1, np.int64), np.empty(len(others) + 1)
     jobs[0], jobs[1:] = its, others
     ahead[0], ahead[1:] = before[its], before[others] + nth
-    features, places = features_of(queued, jobs, ahead, people, site_cpus), queued.queue[jobs]
-    behind = count_behind(features, places, weights, limited)
-    learn(features, places, weights, squares)
-    higher = (queued.priority[its] > queued.priority[others]).sum()
-    return higher, (queued.priority[its] < queued.priority[others]).sum(), behind, len(others) - behind
+    priorities = np.zeros(len(others), np.int64)
+    for other in range(len(others)):
+        own, its_priority = queued.priority[others[other]], queued.priority[its]
+        priorities[other] = (1 if its_priority > own else 0) - (1 if its_priority < own else 0)
+    return features_of(queued, jobs, ahead, people, site_cpus), queued.queue[jobs], priorities

@@ -21,47 +21,26 @@ from models.waits.order.compiled_steps import (
     OrderState,
     SimulatedStart,
     before_task,
-    compare,
+    compared,
     foretell,
     refuse,
     see_start,
 )
 from models.waits.order.contenders import alike, chosen
 from models.waits.order.fit import FitSeen, PrioritiesSeen, fit_of
-from models.waits.order.inferred_limits import FADING, LimitsSeen
+from models.waits.order.inferred_limits import FADING, ONCE, STARTED, LimitsSeen, count_place
 from models.waits.order.ordered_queue import OrderedQueue, QueueAhead, before
-from models.waits.order.pair_preference import Preference, SavedPreference
+from models.waits.order.pair_preference import Preference, SavedPreference, count_behind, learn
 from models.waits.order.placement import nodes_of
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
+from models.waits.order.run_time_errors import RunsSeen
+from models.waits.order.same_second import ComparedJobs, SameSecond, StartedJob
 from models.waits.order.schedule import Limits
 from models.waits.order.site_view import CandidateJob, Columns, SiteView, UsageTotals, refusal_weight, view_of, with_job
 from models.waits.order.usage import SavedUsage, Usage
 from models.waits.order.withdrawals import SavedWithdrawals, Withdrawals
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50  # users and accounts whose usage is kept
-
-MOST_OFF, RUNS_KEPT = 0.2, 200.0
-"""Run times are accurate while predictions were off by at most this share of the run times of the last `RUNS_KEPT`
-jobs."""
-
-
-class RunsSeen(msgspec.Struct, array_like=True):
-    """Errors of predicted run times, and the run times of these jobs: sums in seconds, of recent jobs."""
-
-    off_s: float = 0.0
-    run_s: float = 0.0
-
-    def see(self, predicted_s: float, run_s: float) -> None:
-        """Add the run time of a job."""
-        kept = 1.0 - 1.0 / RUNS_KEPT
-        self.off_s = kept * self.off_s + abs(predicted_s - run_s)
-        self.run_s = kept * self.run_s + run_s
-
-    @property
-    def has_accurate_run_times(self) -> bool:
-        """True if predicted run times are accurate; also until jobs have ended."""
-        return self.off_s <= MOST_OFF * self.run_s
-
 
 MIN_FIT = 0.88
 """Minimum share of the recent pairs that started in the learned order for a schedule with arrivals."""
@@ -90,6 +69,7 @@ class _SavedOrder(msgspec.Struct, array_like=True):
     queue_limits: SavedQueueLimits
     withdrawals: SavedWithdrawals
     fit: FitSeen
+    same_second: SameSecond
 
 
 class LearntOrder(WaitMethod):
@@ -123,6 +103,7 @@ class LearntOrder(WaitMethod):
         self._runs = RunsSeen()
         self._priorities = PrioritiesSeen()
         self._fit = FitSeen.empty()
+        self._same_second = SameSecond()
         self._arrivals = Arrivals()
         self.rows = self._arrivals.rows
 
@@ -149,11 +130,12 @@ class LearntOrder(WaitMethod):
     def simulate(self, job: Job, context: SiteContext) -> SimulatedStart:
         """Simulate and learn as `predict` does, for callers that need no reason."""
         found = None if context.layout is not None else self._foretell(job, context)
-        if found is not None and not found.by_pieces:
-            return found
-        ordered = self.ordered(context, job.submit)
-        self._see_refused(ordered, context, refusal_weight(job))
-        return self._start_of(job, context, ordered)
+        if found is None or found.by_pieces:
+            ordered = self.ordered(context, job.submit)
+            self._see_refused(ordered, context, refusal_weight(job))
+            found = self._start_of(job, context, ordered)
+        self._learn(self._same_second.take_before(job.submit))  # last: a hypothetical job must get the same prediction
+        return found
 
     def wait_with_arrivals(self, job: Job, context: SiteContext, wait_s: float | None) -> float:
         """Return the wait in a schedule in which jobs arrive as they did a week ago, in seconds; nan if there is none.
@@ -274,6 +256,7 @@ class LearntOrder(WaitMethod):
 
     def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
         """Learn from an attempt that started or released its CPUs."""
+        self._learn(self._same_second.take_before(at))
         if what is JobTransition.STARTED or what is JobTransition.TASK_STARTED:
             self._started(job, context, what is JobTransition.TASK_STARTED)
             self._job_dequeued(job, at, False, context)
@@ -309,10 +292,26 @@ class LearntOrder(WaitMethod):
         if job.queue is not None:
             self.queue_limits.begin(job.queue, self.preference.places.slot_of(job.queue))
         columns = Columns.of(context, job.start, self._sums, self.preference)
-        named = job.queue is not None
-        higher, lower, behind, ahead = see_start(columns, self._learnt, row, job.counted_cpus, named, is_task)
-        self._priorities.see(higher, lower)
-        self._fit.see(job.planned_run_s, behind, ahead)
+        seen = see_start(columns, self._learnt, row, job.counted_cpus, job.queue is not None, is_task)
+        self._compare(job, ComparedJobs(*seen), context)
+
+    def _compare(self, job: Job, seen: ComparedJobs, context: SiteContext) -> None:
+        """Learn the order from a start when its second is over."""
+        assert job.start is not None
+        array, keys = job.extras.array, context.state.table.keys
+        start = StartedJob.of(job.key if array is None else (array, 0), job.planned_run_s, seen, keys)
+        self._learn(self._same_second.add(job.start, start))
+
+    def _learn(self, starts: Iterable[StartedJob]) -> None:
+        weights, squares = self.preference.weights, self.preference.squares
+        for start in starts:
+            if start.place:
+                count_place(self.limits.counts[STARTED], start.place, ONCE)
+            features = start.features.astype(np.float64)
+            behind = count_behind(features, start.places, weights, start.limited)
+            learn(features, start.places, weights, squares)
+            self._priorities.see(int((start.priorities > 0).sum()), int((start.priorities < 0).sum()))
+            self._fit.see(start.planned_s, behind, len(start.others) - behind)
 
     def _started_in_rooms(self, job: Job, row: int, context: SiteContext, is_task: bool) -> None:
         """Learn from a start at a site that reports its topology."""
@@ -333,11 +332,10 @@ class LearntOrder(WaitMethod):
             earlier += (queued.user == user) & (user > 0) & (queued.age_s <= queued.age_s[started])
             earlier[started] -= 1.0 if user else 0.0
         others, nth = chosen(alike(queued, started) & sight.rooms.contenders(started), sight.tasks)
-        weights, squares = self.preference.weights, self.preference.squares
         limited = bool(self._limits(context.cpus).several < math.inf)
-        seen = compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares, limited)
-        self._priorities.see(*seen[:2])
-        self._fit.see(job.planned_run_s, *seen[2:])
+        features, places, priorities = compared(queued, people, sight.cpus, started, others, nth, earlier)
+        seen = ComparedJobs(sight.rows[others], nth, features, places, priorities, 0, limited)
+        self._compare(job, seen, context)
 
     def _ran(self, job: Job, what: JobTransition, end: float) -> None:
         """Add the usage of an ended attempt to its user and account, without the time that it was suspended."""
@@ -364,6 +362,7 @@ class LearntOrder(WaitMethod):
             self.queue_limits.save(),
             withdrawals.saved(),
             self._fit,
+            self._same_second,
         )
         return encode(saved)
 
@@ -371,6 +370,7 @@ class LearntOrder(WaitMethod):
         """Restore the state from `save`."""
         kept = _read(saved)
         check_alike(kept.limits, self.limits.counts, "limits")
+        kept.same_second.check()
         self._sums.users.restore(kept.users)
         self._sums.accounts.restore(kept.accounts)
         self.preference.restore(kept.preference)
@@ -379,6 +379,7 @@ class LearntOrder(WaitMethod):
         self._runs = kept.runs
         self._priorities = kept.priorities
         self._fit = kept.fit
+        self._same_second = kept.same_second
         self.queue_limits.load(kept.queue_limits)
         self._arrivals.load()
         self._sums.withdrawals.restore(kept.withdrawals)

@@ -24,6 +24,7 @@ def overtaken(reason: str | None) -> tuple[LearntOrder, LearntOrder]:
         engine.apply(End(site="alder", time=1000.0, job="runs"))
         if starts:
             engine.apply(Start(site="alder", time=1000.0, job="second"))
+        engine.apply(Submit(site="alder", time=1001.0, job="last", user="last", cpus=4, walltime=3600.0))
         method = engine.methods.waits["order"]
         assert isinstance(method, LearntOrder)
         methods.append(method)
