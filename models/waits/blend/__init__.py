@@ -6,8 +6,8 @@
   own rate, from its regrets.
 - `quantiles`: each bound separately, for each kind of job. The kind is the wait that the site's mixture predicts. A
   kind with little data relies on the site.
-- `guard`: the final estimate: the mixture, medians of the experts, or the mean of the two experts that were closest
-  recently, chosen by their errors in the last week.
+- `guard`: the final estimate: the mixture, medians of the experts, the mean of the two experts that were closest
+  recently, or that of the mixture and a schedule with later arrivals, chosen by their errors in the last week.
 - `at_once`: the probability that a wait is under a minute.
 - `deadlines`: a job that queues longer than a bound exceeds it, long before it starts. In a burst of jobs with the
   same prediction, the first few count at that time, and the others when they leave.

@@ -3,8 +3,10 @@
 The mixture learns which expert is best, but it fails on cases that it has not seen: thousands of jobs of one user that
 get a prediction before any of them has started. Medians of the experts, and the mean of the two that were closest
 recently, learn almost nothing, so such jobs do not mislead them. Where they differ from the mixture, they have often
-been closer to the waits of bursts. A choice has the more weight the smaller its error was (N. Littlestone and M. K.
-Warmuth, "The weighted majority algorithm", 1994). The errors are those in seconds, since users notice these.
+been closer to the waits of bursts. Where a schedule with later arrivals exists (`models.waits.order.arrivals`), its
+mean with the mixture is another choice: most experts know present jobs only. A choice has the more weight the smaller
+its error was (N. Littlestone and M. K. Warmuth, "The weighted majority algorithm", 1994). The errors are those in
+seconds, since users notice these.
 
 A job that is predicted while others of its user still queue has no more information than these: they count as one job
 together. The errors of each choice for the job's own user count in addition, job by job and less sharply. The later

@@ -7,6 +7,7 @@ week of history it is those of the day before.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import compress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -72,17 +73,13 @@ class Arrivals:
     def __init__(self) -> None:
         self.rows = Rows(KEPT)
         self._ready = np.full(KEPT, np.inf)  # by the number of the row, modulo its size
-        self._jobs: list[EndedJob | None] = [None] * KEPT
 
     def ended(self, job: Job, run_s: float) -> None:
         """Add a job that has ended after this run time, in seconds."""
         planned_s = float(job.walltime or job.expected_run_s)
         ended = EndedJob(float(job.ready), job.counted_cpus, float(run_s), planned_s, job.user, job.account, job.queue)
-        self._put(self.rows.count, ended)
+        self._ready[self.rows.count % KEPT] = ended.ready
         self.rows.append(encode(ended))
-
-    def _put(self, number: int, job: EndedJob) -> None:
-        self._ready[number % KEPT], self._jobs[number % KEPT] = job.ready, job
 
     def load(self) -> None:
         """Lay out the restored rows.
@@ -90,21 +87,23 @@ class Arrivals:
         Raises:
             ValueError: one of them is not a job.
         """
-        self._ready[:], self._jobs[:] = np.inf, [None] * KEPT
+        self._ready[:] = np.inf
         for number, job in enumerate(self.rows.read(_read), self.rows.count - len(self.rows.values)):
-            self._put(number, job)
+            self._ready[number % KEPT] = job.ready
 
     def after(self, now: float) -> tuple[list[EndedJob], Floats]:
         """Return the jobs that arrived after `now` (Unix seconds) some time ago, and the seconds until their like may
         arrive, ascending; O(`KEPT`).
         """
-        oldest = self._ready[max(self.rows.count - KEPT, self.rows.first) % KEPT]
+        first = self.rows.count - len(self.rows.values)
+        oldest = self._ready[first % KEPT]
         for age_s in AGES_S:
             if oldest <= now - age_s:
                 since_s = self._ready - (now - age_s)
                 places = np.flatnonzero((since_s > 0.0) & (since_s <= age_s))
                 places = places[np.lexsort((places, since_s[places]))][:MOST]
-                return [job for place in places.tolist() if (job := self._jobs[place])], since_s[places]
+                rows = (places - first) % KEPT
+                return [_read(self.rows.values[row]) for row in rows.tolist()], since_s[places]
         return [], np.zeros(0)
 
 
@@ -120,6 +119,8 @@ def start_with_arrivals(
         sight: a site without a topology whose whole queue is known; the job is the last in it.
     """
     (later, arrive_s), last = arrivals.after(sight.now), len(sight.queued.cpus) - 1
+    fits = [job.cpus <= sight.cpus for job in later]
+    later, arrive_s = [*compress(later, fits)], arrive_s[fits]
     if not later:
         return np.nan
     view = _with_arrivals(sight, job, later, arrive_s, context, sums, ordering.preference)

@@ -121,6 +121,8 @@ def test_schedule_with_arrivals_expects_the_job_of_yesterday(monkeypatch: pytest
     order.preference.weights[6] = 1.0
     assert order.wait_with_arrivals(job, engine.context, without) == pytest.approx(without + 2 * HOUR_S, rel=0.05)
     assert np.isnan(order.wait_with_arrivals(job, engine.context, 0.0))
+    order._arrivals.ended(Job("wide", 0, now - DAY_S + 60.0, cpus=2, walltime=HOUR_S), HOUR_S)  # wider than the site
+    assert order.wait_with_arrivals(job, engine.context, without) == pytest.approx(without + 2 * HOUR_S, rel=0.05)
 
 
 def test_arrivals_survive_a_restart_and_what_ifs_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
