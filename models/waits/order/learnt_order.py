@@ -80,11 +80,11 @@ class LearntOrder(WaitMethod):
     queues (`inferred_limits`, `queue_limits`).
 
     A job's wait is that of a simulated schedule (`schedule`) in the order of preference, which is computed again as
-    simulated time passes (`aging`). Run times are as in `models.waits.simulated`. Future jobs are considered in a second
-    schedule only, for `blend` (`arrivals`). An area of few nodes is simulated node by node while run times are accurate (`RunsSeen`): with inaccurate
-    ones, the exact nodes of jobs do not improve the waits. Where the scheduler reports the priority of every queued
-    job, and jobs start in that order (`PrioritiesSeen`), it is the order. The priority of a hypothetical job is then
-    estimated from these (`guessed`).
+    simulated time passes (`aging`). Run times are as in `models.waits.simulated`. Future jobs are considered in a
+    second schedule only, for `blend` (`arrivals`). An area of few nodes is simulated node by node while run times are
+    accurate (`RunsSeen`): with inaccurate ones, the exact nodes of jobs do not improve the waits. Where the scheduler
+    reports the priority of every queued job, and jobs start in that order (`PrioritiesSeen`), it is the order. The
+    priority of a hypothetical job is then estimated from these (`guessed`).
     """
 
     name: ClassVar[str] = "order"
