@@ -197,9 +197,9 @@ def schedule(
         until, ended = min(ends[0][0], comes) * (1.0 + GRAIN), False
         while len(ends) > 0 or comes < np.inf:
             end = ends[0][0] if len(ends) > 0 else np.inf
-            if min(end, comes) > until or (comes < end and ended):  # what has become free is not for later jobs
+            if min(end, comes) > until or (comes <= end and ended):  # what has become free is not for later jobs
                 break
-            if comes < end:
+            if comes <= end:
                 waiting, count, now = _with_arrival(waiting[:count], later[arrived], rank), count + 1, comes
                 _least(line, waiting, fewest, shortest)
                 arrived, work = arrived + 1, work + count

@@ -118,6 +118,13 @@ def test_arriving_job_gets_its_place_in_the_order() -> None:
     assert starts(0, running, queued, arrive=[0.0, 90.5, 0.0]) == [50.0, np.inf, 80.0]  # no other job waits for it
 
 
+def test_job_that_arrives_as_another_ends_is_sorted() -> None:
+    running, queued = [(4, 4000.0, 4000.0, 0)], [(4, 9000.0, 9000.0, 1), (4, 60.0, 60.0, 2), (4, 60.0, 60.0, 3)]
+    weights = np.zeros(NO_QUEUE + 1)
+    assert starts(0, running, queued, weights=weights, arrive=[4000.0, 0.0, 0.0]) == [4000.0, 13_000.0, 13_060.0]
+    assert starts(0, running, queued, weights=weights, arrive=[0.0, 0.0, 4000.0]) == [4000.0, 13_000.0, 13_060.0]
+
+
 def test_arriving_job_is_backfilled() -> None:
     running, queued = [(3, 50.0, 50.0, 0)], [(4, 30.0, 30.0, 1), (1, 25.0, 25.0, 2), (1, 25.0, 25.0, 3)]
     assert starts(1, running, queued, arrive=[0.0, 20.0, 0.0]) == [50.0, 25.0, 0.0]
