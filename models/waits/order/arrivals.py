@@ -5,15 +5,14 @@ tiers. The jobs of the same hours of the week before arrive in it instead, with 
 week of history it is those of the day before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import compress
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from models.arrays import Floats
+from models.arrays import Floats, Ints
 from models.durations import DAY_S
 from models.method import SiteContext
 from models.records.events import Seconds, Size, Time
@@ -35,6 +34,9 @@ AGES_S: Final = (7 * DAY_S, DAY_S)
 
 MOST: Final = 500
 """Maximum number of arrivals of one schedule."""
+
+MOST_NAMES: Final = 20_000
+"""Number of names of users, accounts and queues from which those of dropped jobs are removed."""
 
 
 class Ordering(NamedTuple):
@@ -59,52 +61,86 @@ class EndedJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
 _read = reader(EndedJob, "an ended job")
 
 
+class LaterJobs(NamedTuple):
+    """Jobs that may arrive, the next one first: columns as in `QueuedJobs`, and the seconds until each arrives.
+
+    `users`, `accounts` and `queues` are numbers of `names`.
+    """
+
+    cpus: Ints
+    run_s: Floats
+    planned_s: Floats
+    users: Ints
+    accounts: Ints
+    queues: Ints
+    arrive_s: Floats
+    names: Sequence[str | None]
+
+
 class Arrivals:
     """The last ended jobs, and those of them whose like may arrive next. The rows contain the complete state.
 
     >>> arrivals = Arrivals()
     >>> for hour in range(48):
     ...     arrivals.ended(Job(id="1", attempt=0, submit=3600.0 * hour, cpus=hour + 1, walltime=60.0), run_s=30.0)
-    >>> jobs, arrive_s = arrivals.after(now=3600.0 * 46.5)
-    >>> [job.cpus for job in jobs][:3], arrive_s[:3].tolist()
+    >>> later = arrivals.after(now=3600.0 * 46.5, most_cpus=64)
+    >>> later.cpus[:3].tolist(), later.arrive_s[:3].tolist()
     ([24, 25, 26], [1800.0, 5400.0, 9000.0])
     """
 
     def __init__(self) -> None:
         self.rows = Rows(KEPT)
-        self._ready = np.full(KEPT, np.inf)  # by the number of the row, modulo its size
+        self._clear()
+
+    def _clear(self) -> None:
+        # By the number of the row, modulo their size.
+        self._times, self._cpus = np.full((KEPT, 3), np.inf), np.zeros(KEPT, np.int64)
+        self._numbers = np.zeros((KEPT, 3), np.int64)
+        self._names: dict[str | None, int] = {}
 
     def ended(self, job: Job, run_s: float) -> None:
         """Add a job that has ended after this run time, in seconds."""
         planned_s = float(job.walltime or job.expected_run_s)
         ended = EndedJob(float(job.ready), job.counted_cpus, float(run_s), planned_s, job.user, job.account, job.queue)
-        self._ready[self.rows.count % KEPT] = ended.ready
+        if len(self._names) > MOST_NAMES:
+            self.load()
+        self._put(self.rows.count, ended)
         self.rows.append(encode(ended))
 
+    def _put(self, number: int, job: EndedJob) -> None:
+        place, names = number % KEPT, self._names
+        self._times[place], self._cpus[place] = (job.ready, job.run_s, job.planned_s), job.cpus
+        self._numbers[place] = [names.setdefault(name, len(names)) for name in (job.user, job.account, job.queue)]
+
     def load(self) -> None:
-        """Lay out the restored rows.
+        """Lay out the rows.
 
         Raises:
             ValueError: one of them is not a job.
         """
-        self._ready[:] = np.inf
+        self._clear()
         for number, job in enumerate(self.rows.read(_read), self.rows.count - len(self.rows.values)):
-            self._ready[number % KEPT] = job.ready
+            self._put(number, job)
 
-    def after(self, now: float) -> tuple[list[EndedJob], Floats]:
-        """Return the jobs that arrived after `now` (Unix seconds) some time ago, and the seconds until their like may
-        arrive, ascending; O(`KEPT`).
+    def after(self, now: float, most_cpus: int) -> LaterJobs | None:
+        """Return the jobs of at most `most_cpus` CPUs that arrived after `now` (Unix seconds) some time ago.
+
+        None if there are none, or the rows do not reach back far enough. O(`KEPT`).
         """
-        first = self.rows.count - len(self.rows.values)
-        oldest = self._ready[first % KEPT]
+        ready = self._times[:, 0]
+        oldest = ready[(self.rows.count - len(self.rows.values)) % KEPT]
         for age_s in AGES_S:
             if oldest <= now - age_s:
-                since_s = self._ready - (now - age_s)
-                places = np.flatnonzero((since_s > 0.0) & (since_s <= age_s))
+                since_s = ready - (now - age_s)
+                places = np.flatnonzero((since_s > 0.0) & (since_s <= age_s) & (self._cpus <= most_cpus))
                 places = places[np.lexsort((places, since_s[places]))][:MOST]
-                rows = (places - first) % KEPT
-                return [_read(self.rows.values[row]) for row in rows.tolist()], since_s[places]
-        return [], np.zeros(0)
+                if not len(places):
+                    return None
+                run_s, planned_s = self._times[places, 1], self._times[places, 2]
+                users, accounts, queues = self._numbers[places].T
+                names = [*self._names]
+                return LaterJobs(self._cpus[places], run_s, planned_s, users, accounts, queues, since_s[places], names)
+        return None
 
 
 def start_with_arrivals(
@@ -118,12 +154,10 @@ def start_with_arrivals(
     Args:
         sight: a site without a topology whose whole queue is known; the job is the last in it.
     """
-    (later, arrive_s), last = arrivals.after(sight.now), len(sight.queued.cpus) - 1
-    fits = [job.cpus <= sight.cpus for job in later]
-    later, arrive_s = [*compress(later, fits)], arrive_s[fits]
-    if not later:
+    later, last = arrivals.after(sight.now, sight.cpus), len(sight.queued.cpus) - 1
+    if later is None:
         return np.nan
-    view = _with_arrivals(sight, job, later, arrive_s, context, sums, ordering.preference)
+    view = _with_arrivals(sight, job, later, context, sums, ordering.preference)
     preference, limits = ordering
     scores = scores_in(view, np.arange(len(view.queued.cpus)), before(view), preference, limits)
     order = np.argsort(-scores, kind="stable")[:MAX_SIMULATED]
@@ -139,27 +173,21 @@ def start_with_arrivals(
 
 
 def _with_arrivals(
-    sight: SiteView,
-    job: Job,
-    later: list[EndedJob],
-    arrive_s: Floats,
-    context: SiteContext,
-    sums: UsageTotals,
-    preference: Preference,
+    sight: SiteView, job: Job, later: LaterJobs, context: SiteContext, sums: UsageTotals, preference: Preference
 ) -> SiteView:
     """Return the site with these jobs at the end of its queue; each has a negative age until it arrives."""
-    queued, people, table, size = sight.queued, sight.people, context.state.table, len(later)
-    last = len(queued.cpus) - 1
+    queued, people, table, size = sight.queued, sight.people, context.state.table, len(later.cpus)
+    last, now = len(queued.cpus) - 1, sight.now
     users = _Codes({job.user: int(queued.user[last])}, partial(table.code, "user"), len(people.users))
     accounts = _Codes({job.account: int(queued.account[last])}, partial(table.code, "account"), len(people.accounts))
     more = QueuedJobs(
-        np.array([one.cpus for one in later], np.int64),
-        np.array([one.run_s for one in later]),
-        np.array([one.planned_s for one in later]),
-        -arrive_s,
-        np.array([users.of(one.user) for one in later], np.int64),
-        np.array([accounts.of(one.account) for one in later], np.int64),
-        np.array([preference.places.slot_of(one.queue) for one in later], np.int64),
+        later.cpus,
+        later.run_s,
+        later.planned_s,
+        -later.arrive_s,
+        _mapped(later.users, later.names, users.of),
+        _mapped(later.accounts, later.names, accounts.of),
+        _mapped(later.queues, later.names, preference.places.slot_of),
         np.full(size, np.nan),
         np.zeros(size, np.bool_),
         np.full(size, np.inf),
@@ -168,14 +196,23 @@ def _with_arrivals(
     return sight._replace(
         queued=QueuedJobs(*(np.concatenate(both) for both in zip(queued, more, strict=True))),
         people=DecayedUsage(
-            np.concatenate((people.users, sums.users.of(users.new, sight.now))),
-            np.concatenate((people.accounts, sums.accounts.of(accounts.new, sight.now))),
+            np.concatenate((people.users, sums.users.of(users.new, now))),
+            np.concatenate((people.accounts, sums.accounts.of(accounts.new, now))),
             np.concatenate((people.held, idle)),
             np.concatenate((people.runs, idle)),
         ),
         stands_for=np.concatenate((sight.stands_for, np.ones(size))),
         tasks=np.concatenate((sight.tasks, np.ones(size, np.int64))),
     )
+
+
+def _mapped(numbers: Ints, names: Sequence[str | None], of: Callable[[str | None], int]) -> Ints:
+    """Return the code of the name of each number, in the order in which the names come first."""
+    found, first, places = np.unique(numbers, return_index=True, return_inverse=True)
+    codes = np.zeros(len(found), np.int64)
+    for place in np.argsort(first, kind="stable").tolist():
+        codes[place] = of(names[found[place]])
+    return codes[places]
 
 
 class _Codes:

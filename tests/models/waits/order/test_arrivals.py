@@ -32,23 +32,30 @@ def memory_of(times: list[float]) -> Arrivals:
     return found
 
 
+def cpus_after(memory: Arrivals, now: float, most_cpus: int = 10**6) -> list[int]:
+    later = memory.after(now, most_cpus)
+    return [] if later is None else later.cpus.tolist()
+
+
 def test_arrivals_are_those_of_a_week_ago() -> None:
-    memory = memory_of([HOUR_S * hour for hour in range(24 * 8)])
-    jobs, arrive_s = memory.after(7.5 * DAY_S + 60.0)
-    assert jobs[0].cpus == 12 + 2 and arrive_s[0] == HOUR_S - 60.0
-    assert len(jobs) == len(arrive_s) == 24 * 7
-    assert np.all(np.diff(arrive_s) > 0.0)
+    later = memory_of([HOUR_S * hour for hour in range(24 * 8)]).after(7.5 * DAY_S + 60.0, 10**6)
+    assert later is not None
+    assert later.cpus.tolist() == [*range(14, 14 + 24 * 7)]
+    assert later.arrive_s.tolist() == [HOUR_S * (1 + nth) - 60.0 for nth in range(24 * 7)]
+    assert [later.names[number] for number in later.users[:2]] == ["u13", "u14"]
+    assert {later.names[number] for number in later.queues} == {None}
 
 
 def test_arrivals_are_those_of_yesterday_without_a_week_of_history() -> None:
     memory = memory_of([HOUR_S * hour for hour in range(48)])
-    assert [job.cpus for job in memory.after(2 * DAY_S - 60.0)[0]] == [*range(25, 49)]
-    assert memory.after(0.5 * DAY_S) == ([], pytest.approx([]))
+    assert cpus_after(memory, 2 * DAY_S - 60.0) == [*range(25, 49)]
+    assert cpus_after(memory, 2 * DAY_S - 60.0, most_cpus=26) == [25, 26]
+    assert cpus_after(memory, 0.5 * DAY_S) == []
 
 
 def test_arrivals_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "MOST", 3)
-    assert len(memory_of([60.0 * minute for minute in range(2000)]).after(1.1 * DAY_S)[0]) == 3
+    assert len(cpus_after(memory_of([60.0 * minute for minute in range(2000)]), 1.1 * DAY_S)) == 3
 
 
 def test_old_jobs_are_dropped_and_a_restart_changes_nothing() -> None:
@@ -56,11 +63,19 @@ def test_old_jobs_are_dropped_and_a_restart_changes_nothing() -> None:
     memory, other, now = memory_of(times), Arrivals(), 300.0 * KEPT
     other.rows.restore([*memory.rows.numbered], memory.rows.count, memory.rows.oldest)
     other.load()
-    assert other.after(now)[0] == memory.after(now)[0] != []
-    assert memory.after(times[49] + DAY_S)[0] == []  # the memory begins later
+    assert cpus_after(other, now) == cpus_after(memory, now) != []
+    assert cpus_after(memory, times[49] + DAY_S) == []  # the memory begins later
     for one in (memory, other):
         one.ended(job_at(now, cpus=1), 30.0)
-    assert other.after(now)[0] == memory.after(now)[0]
+    assert cpus_after(other, now) == cpus_after(memory, now)
+
+
+def test_names_of_dropped_jobs_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "MOST_NAMES", KEPT + 100)
+    memory = memory_of([30.0 * nth for nth in range(KEPT + 500)])
+    assert len(memory._names) <= KEPT + 102
+    later = memory.after(30.0 * KEPT + DAY_S, 10**6)
+    assert later is not None and later.names[later.users[0]] == f"u{later.cpus[0] - 1}"
 
 
 def test_invalid_row_is_an_error() -> None:
