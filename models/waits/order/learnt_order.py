@@ -42,7 +42,7 @@ from models.waits.order.withdrawals import SavedWithdrawals, Withdrawals
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50  # users and accounts whose usage is kept
 
-MIN_FIT = 0.88
+MIN_FIT = 0.9
 """Minimum share of the recent pairs that started in the learned order for a schedule with arrivals."""
 
 CUT_SHORT = "; simulated in part, from there on by the work ahead"
