@@ -16,7 +16,7 @@ from models.arrays import Floats, Ints
 from models.durations import DAY_S
 from models.method import SiteContext
 from models.records.events import Seconds, Size, Time
-from models.site.job import Job
+from models.site.job import Finite, Job
 from models.site.rows import Rows
 from models.stored_values import encode, reader
 from models.waits.order.aging import FIRST_S, Aging
@@ -52,7 +52,7 @@ class EndedJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ready: Time
     cpus: Size
     run_s: Seconds
-    planned_s: Seconds
+    planned_s: Finite
     user: str | None
     account: str | None
     queue: str | None

@@ -78,6 +78,12 @@ def test_names_of_dropped_jobs_are_removed(monkeypatch: pytest.MonkeyPatch) -> N
     assert later is not None and later.names[later.users[0]] == f"u{later.cpus[0] - 1}"
 
 
+def test_job_with_absurd_predicted_run_time_can_be_read_again() -> None:
+    memory = Arrivals()
+    memory.ended(Job("1", 0, 0.0, run_s=9e11), 30.0)  # no time limit, and a prediction that a stored job may have
+    memory.load()
+
+
 def test_invalid_row_is_an_error() -> None:
     memory = Arrivals()
     memory.rows.restore([Row(0, b"\xc0")], 1, 0)
