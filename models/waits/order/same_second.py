@@ -14,6 +14,8 @@ import numpy as np
 
 from models.arrays import Floats, Ints, Singles
 from models.records import JobKey
+from models.records.events import Count
+from models.site.job import Finite
 from models.stored_values import check_alike
 from models.waits.order.order_features import COUNT
 from models.waits.order.pair_preference import NO_QUEUE
@@ -52,9 +54,9 @@ class StartedJob(msgspec.Struct, array_like=True):
     features: Singles
     places: Ints
     priorities: Ints
-    place: int
+    place: Count
     limited: bool
-    planned_s: float
+    planned_s: Finite
 
     @classmethod
     def of(cls, key: JobKey, planned_s: float, seen: ComparedJobs, keys: Sequence[JobKey | None]) -> "StartedJob":
@@ -87,7 +89,7 @@ class StartedJob(msgspec.Struct, array_like=True):
 class SameSecond(msgspec.Struct, array_like=True):
     """The starts of the second `at` (Unix seconds) in the order of their events, from which nothing is learned yet."""
 
-    at: float = 0.0
+    at: Finite = 0.0
     starts: list[StartedJob] = []
 
     def take_before(self, now: float) -> list[StartedJob]:

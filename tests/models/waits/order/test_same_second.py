@@ -8,6 +8,7 @@ import pytest
 from models.engine.engine import Engine
 from models.records import Capacity, End, Start, Submit
 from models.simulation import generate
+from models.stored_values import encode, reader
 from models.waits.order.order_features import COUNT
 from models.waits.order.same_second import MOST, SameSecond, StartedJob
 from tests.models.waits.order.test_order import SETTINGS, engine_after, method
@@ -113,3 +114,11 @@ def test_invalid_stored_start_is_rejected() -> None:
     for one in (short, infinite, outside):
         with pytest.raises(ValueError, match="start"):
             SameSecond(5.0, [one]).check()
+
+
+@pytest.mark.parametrize(("field", "value"), [("place", -1), ("place", 1 << 63), ("planned_s", np.nan)])
+def test_stored_start_with_invalid_number_is_rejected(field: str, value: float) -> None:
+    invalid = start("x", "ab")
+    setattr(invalid, field, value)
+    with pytest.raises(ValueError, match="not a second"):
+        reader(SameSecond, "a second")(encode(SameSecond(5.0, [invalid])))
