@@ -293,12 +293,12 @@ class LearntOrder(WaitMethod):
             self.queue_limits.begin(job.queue, self.preference.places.slot_of(job.queue))
         columns = Columns.of(context, job.start, self._sums, self.preference)
         seen = see_start(columns, self._learnt, row, job.counted_cpus, job.queue is not None, is_task)
-        self._compare(job, ComparedJobs(*seen), context)
+        self._compare(job, ComparedJobs(*seen), context, is_task)
 
-    def _compare(self, job: Job, seen: ComparedJobs, context: SiteContext) -> None:
-        """Learn the order from a start when its second is over."""
+    def _compare(self, job: Job, seen: ComparedJobs, context: SiteContext, is_task: bool) -> None:
+        """Learn the order from a start when its second is over. A task was in the row of its array."""
         assert job.start is not None
-        array, keys = job.extras.array, context.state.table.keys
+        array, keys = job.extras.array if is_task else None, context.state.table.keys
         start = StartedJob.of(job.key if array is None else (array, 0), job.planned_run_s, seen, keys)
         self._learn(self._same_second.add(job.start, start))
 
@@ -335,7 +335,7 @@ class LearntOrder(WaitMethod):
         limited = bool(self._limits(context.cpus).several < math.inf)
         features, places, priorities = compared(queued, people, sight.cpus, started, others, nth, earlier)
         seen = ComparedJobs(sight.rows[others], nth, features, places, priorities, 0, limited)
-        self._compare(job, seen, context)
+        self._compare(job, seen, context, is_task)
 
     def _ran(self, job: Job, what: JobTransition, end: float) -> None:
         """Add the usage of an ended attempt to its user and account, without the time that it was suspended."""

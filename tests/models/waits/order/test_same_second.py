@@ -71,13 +71,13 @@ def test_number_of_starts_is_limited() -> None:
     assert len(second.starts) == 1
 
 
+@pytest.mark.parametrize("array", [None, "7"])  # of tasks that were submitted one by one
 @pytest.mark.parametrize(("later_s", "pairs"), [(0.0, 0.0), (1.0, 1.0)])
-def test_same_second_teaches_no_order(later_s: float, pairs: float) -> None:
+def test_same_second_teaches_no_order(later_s: float, pairs: float, array: str | None) -> None:
     engine = engine_after([Capacity(site="alder", time=0.0, cpus=4)])
     for number, user in enumerate(("ada", "bob", "cid")):
-        engine.apply(
-            Submit(site="alder", time=10.0 + number, job=user, user=user, cpus=2 if number else 4, walltime=3600.0)
-        )
+        time, cpus = 10.0 + number, 2 if number else 4
+        engine.apply(Submit(site="alder", time=time, job=user, user=user, cpus=cpus, walltime=3600.0, array=array))
     engine.apply(Start(site="alder", time=20.0, job="ada"))
     engine.apply(End(site="alder", time=500.0, job="ada"))
     before, seen = method(engine).preference.weights.copy(), method(engine)._fit.site.pairs
