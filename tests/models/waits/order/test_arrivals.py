@@ -7,6 +7,7 @@ from models.durations import DAY_S
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
+from models.method import SiteContext
 from models.records import AnyEvent, Capacity, End, Prediction, Start, Submit
 from models.simulation import generate
 from models.site.job import Job
@@ -15,6 +16,8 @@ from models.waits.blend import guard
 from models.waits.blend.blend import Blend
 from models.waits.order import LearntOrder, arrivals, learnt_order
 from models.waits.order.arrivals import KEPT, Arrivals
+from models.waits.order.compiled_steps import SimulatedStart
+from models.waits.order.inferred_limits import ALONE, REFUSED
 from tests.simulation.schedulers import run_changing
 
 HOUR_S = 3600.0
@@ -133,17 +136,22 @@ def test_schedule_with_arrivals_expects_the_job_of_yesterday(monkeypatch: pytest
     order, job = order_of(engine), Job("", 0, now, user="cid", cpus=1, walltime=HOUR_S, run_s=HOUR_S)
     without = order.simulate(job, engine.context).start_s
     assert without == pytest.approx(18 * HOUR_S - 60.0)
-    assert np.isnan(order.wait_with_arrivals(job, engine.context, without))  # too few pairs for a fit
+    limits = order.limits_at(1)
+    assert np.isnan(order.wait_with_arrivals(job, engine.context, without, limits))  # too few pairs for a fit
     monkeypatch.setattr(learnt_order, "MIN_FIT", 0.0)
     order._fit.site.pairs = order._fit.site.agreeing = 100.0
     order.preference.weights[:] = 0.0
     order.preference.weights[6] = -1.0  # short jobs first: bob's job is longer than cid's
-    assert order.wait_with_arrivals(job, engine.context, without) == pytest.approx(without, rel=0.05)
+    assert order.wait_with_arrivals(job, engine.context, without, limits) == pytest.approx(without, rel=0.05)
     order.preference.weights[6] = 1.0
-    assert order.wait_with_arrivals(job, engine.context, without) == pytest.approx(without + 2 * HOUR_S, rel=0.05)
-    assert np.isnan(order.wait_with_arrivals(job, engine.context, 0.0))
+    assert order.wait_with_arrivals(job, engine.context, without, limits) == pytest.approx(
+        without + 2 * HOUR_S, rel=0.05
+    )
+    assert np.isnan(order.wait_with_arrivals(job, engine.context, 0.0, limits))
     order._arrivals.ended(Job("wide", 0, now - DAY_S + 60.0, cpus=2, walltime=HOUR_S), HOUR_S)  # wider than the site
-    assert order.wait_with_arrivals(job, engine.context, without) == pytest.approx(without + 2 * HOUR_S, rel=0.05)
+    assert order.wait_with_arrivals(job, engine.context, without, limits) == pytest.approx(
+        without + 2 * HOUR_S, rel=0.05
+    )
 
 
 def test_arrivals_survive_a_restart_and_what_ifs_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,3 +180,24 @@ def test_arrivals_survive_a_restart_and_what_ifs_use_them(monkeypatch: pytest.Mo
             assert told[0] == pytest.approx(asked.predicted_wait_s)
     assert order_of(again).rows.count == order_of(whole).rows.count > 0
     assert seen
+
+
+def test_refusals_at_a_submission_change_no_prediction_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, now, simulate = engine_after(daily_jobs(4)), 4 * DAY_S + 60.0, LearntOrder.simulate
+    order = order_of(engine)
+    monkeypatch.setattr(learnt_order, "MIN_FIT", 0.0)
+    order._fit.site.pairs = order._fit.site.agreeing = 100.0
+    order.preference.weights[:] = 0.0
+    order.preference.weights[6] = 1.0  # bob's next job is before cid's
+
+    def refused(self: LearntOrder, job: Job, context: SiteContext) -> SimulatedStart:
+        found = simulate(self, job, context)
+        self.limits.counts[REFUSED, ALONE, -1] += 1000.0  # users may hold less than a CPU
+        return found
+
+    (asked,) = consider(engine, [Job("", 0, now, user="cid", cpus=1, walltime=HOUR_S)])
+    monkeypatch.setattr(LearntOrder, "simulate", refused)
+    event = Submit(site="alder", time=now, job="cid", user="cid", cpus=1, walltime=HOUR_S)
+    (predicted,) = (one for one in engine.apply(event) if isinstance(one, Prediction) and one.job == "cid")
+    assert order.limits_at(1).alone < 1.0
+    assert (predicted.predicted_wait_s, predicted.reason) == (asked.predicted_wait_s, asked.reason)

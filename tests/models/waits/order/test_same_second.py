@@ -5,9 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
-from models.records import Capacity, End, Start, Submit
+from models.records import Capacity, End, Prediction, Start, Submit
 from models.simulation import generate
+from models.site.job import Job
 from models.stored_values import encode, reader
 from models.waits.order.order_features import COUNT
 from models.waits.order.same_second import MOST, SameSecond, StartedJob
@@ -86,6 +88,20 @@ def test_same_second_teaches_no_order(later_s: float, pairs: float, array: str |
     engine.apply(End(site="alder", time=900.0, job="cid"))
     assert method(engine)._fit.site.pairs - seen == pytest.approx(pairs, abs=0.01)
     assert (method(engine).preference.weights == before).all() == (not pairs)
+
+
+def test_what_if_after_a_start_has_the_reason_of_the_prediction() -> None:
+    engine, compared = engine_after([]), 0
+    for event in run_changing(generate(5, 400, cpus=64, load=0.95), 64, "alder", "multifactor"):
+        if not isinstance(event, Submit):
+            engine.apply(event)
+            continue
+        job = Job("", 0, event.time, user=event.user, cpus=event.cpus, walltime=event.walltime, queue=event.queue)
+        (asked,) = consider(engine, [job])
+        (predicted,) = (one for one in engine.apply(event) if isinstance(one, Prediction) and one.method == "order")
+        assert predicted.reason == asked.reason
+        compared += "of recent starts" in (asked.reason or "")
+    assert compared
 
 
 def test_restart_within_a_second_changes_nothing() -> None:
