@@ -199,7 +199,7 @@ def schedule(
             end = ends[0][0] if len(ends) > 0 else np.inf
             if min(end, comes) > until or (comes <= end and ended):  # what has become free is not for later jobs
                 break
-            if comes <= end:
+            if comes <= end and comes < np.inf:
                 waiting, count, now = _with_arrival(waiting[:count], later[arrived], rank), count + 1, comes
                 _least(line, waiting, fewest, shortest)
                 arrived, work = arrived + 1, work + count

@@ -125,6 +125,11 @@ def test_job_that_arrives_as_another_ends_is_sorted() -> None:
     assert starts(0, running, queued, weights=weights, arrive=[0.0, 0.0, 4000.0]) == [4000.0, 13_000.0, 13_060.0]
 
 
+def test_running_job_without_an_end_keeps_its_cpus() -> None:
+    assert starts(0, [(4, np.inf, np.inf, 0)], [(4, 30.0, 30.0, 1)]) == [np.inf]
+    assert starts(0, [(4, np.inf, np.inf, 0)], [(4, 30.0, 30.0, 1)] * 2, arrive=[0.0, 20.0]) == [np.inf, np.inf]
+
+
 def test_arriving_job_is_backfilled() -> None:
     running, queued = [(3, 50.0, 50.0, 0)], [(4, 30.0, 30.0, 1), (1, 25.0, 25.0, 2), (1, 25.0, 25.0, 3)]
     assert starts(1, running, queued, arrive=[0.0, 20.0, 0.0]) == [50.0, 25.0, 0.0]
