@@ -31,7 +31,6 @@ WHOLE_NUMBERS = {
     "models/site/topology/layout.py": {"_nodes", "_room_nodes"},
     "models/site/topology/refusals.py": {"_of_all_nodes"},
     "models/site/topology/topology.py": {"_area", "node_of", "request_of"},
-    "models/waits/order/same_second.py": {"without"},
 }
 """Functions that apply `sum` to integers only. For floats it depends on Python, which corrects rounding since 3.12."""
 

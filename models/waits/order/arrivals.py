@@ -47,9 +47,10 @@ class Ordering(NamedTuple):
 
 
 class EndedJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An ended job: when its wait began (Unix seconds), its request, and its run time in seconds."""
+    """An ended job: when its wait began and it ended (Unix seconds), its request, and its run time in seconds."""
 
     ready: Time
+    end: Time
     cpus: Size
     run_s: Seconds
     planned_s: Finite
@@ -82,7 +83,8 @@ class Arrivals:
 
     >>> arrivals = Arrivals()
     >>> for hour in range(48):
-    ...     arrivals.ended(Job(id="1", attempt=0, submit=3600.0 * hour, cpus=hour + 1, walltime=60.0), run_s=30.0)
+    ...     job = Job(id="1", attempt=0, submit=3600.0 * hour, cpus=hour + 1, walltime=60.0)
+    ...     arrivals.ended(job, run_s=30.0, end=job.submit + 30.0)
     >>> later = arrivals.after(now=3600.0 * 46.5, most_cpus=64)
     >>> later.cpus[:3].tolist(), later.arrive_s[:3].tolist()
     ([24, 25, 26], [1800.0, 5400.0, 9000.0])
@@ -94,14 +96,16 @@ class Arrivals:
 
     def _clear(self) -> None:
         # By the number of the row, modulo their size.
-        self._times, self._cpus = np.full((KEPT, 3), np.inf), np.zeros(KEPT, np.int64)
+        self._times, self._cpus = np.full((KEPT, 4), np.inf), np.zeros(KEPT, np.int64)
         self._numbers = np.zeros((KEPT, 3), np.int64)
         self._names: dict[str | None, int] = {}
 
-    def ended(self, job: Job, run_s: float) -> None:
-        """Add a job that has ended after this run time, in seconds."""
+    def ended(self, job: Job, run_s: float, end: float) -> None:
+        """Add a job that has ended after this run time, in seconds, at `end` (Unix seconds)."""
         planned_s = float(job.walltime or job.expected_run_s)
-        ended = EndedJob(float(job.ready), job.counted_cpus, float(run_s), planned_s, job.user, job.account, job.queue)
+        ended = EndedJob(
+            float(job.ready), float(end), job.counted_cpus, float(run_s), planned_s, job.user, job.account, job.queue
+        )
         if len(self._names) > MOST_NAMES:
             self.load()
         self._put(self.rows.count, ended)
@@ -109,7 +113,7 @@ class Arrivals:
 
     def _put(self, number: int, job: EndedJob) -> None:
         place, names = number % KEPT, self._names
-        self._times[place], self._cpus[place] = (job.ready, job.run_s, job.planned_s), job.cpus
+        self._times[place], self._cpus[place] = (job.ready, job.run_s, job.planned_s, job.end), job.cpus
         self._numbers[place] = [names.setdefault(name, len(names)) for name in (job.user, job.account, job.queue)]
 
     def load(self) -> None:
@@ -128,7 +132,7 @@ class Arrivals:
         None if there are none, or the rows do not reach back far enough. O(`KEPT`).
         """
         ready = self._times[:, 0]
-        oldest = ready[(self.rows.count - len(self.rows.values)) % KEPT]
+        oldest = self._times[(self.rows.count - len(self.rows.values)) % KEPT, 3]  # all that arrived since is kept
         for age_s in AGES_S:
             if oldest <= now - age_s:
                 since_s = ready - (now - age_s)

@@ -343,7 +343,7 @@ class LearntOrder(WaitMethod):
         if job.start is None:
             return
         if what is JobTransition.ENDED and job.requested:
-            self._arrivals.ended(job, job.ran_s(end))
+            self._arrivals.ended(job, job.ran_s(end), end)
             self._runs.see(job.expected_run_s, job.ran_s(end))
         for usage, name in ((self._sums.users, job.user), (self._sums.accounts, job.account)):
             if name is not None:

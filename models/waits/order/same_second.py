@@ -67,7 +67,9 @@ class StartedJob(msgspec.Struct, array_like=True):
 
     def without(self, later: list["StartedJob"]) -> "StartedJob":
         """Return this start without the jobs that started later in the same second."""
-        started, ahead = Counter(other.key for other in later), sum(other.place < self.place for other in later)
+        started, ahead = Counter(other.key for other in later), self.place - 1
+        for other in later:  # its place is that without the jobs that started before it
+            ahead -= 1 if other.place <= ahead else 0
         kept = np.array(
             [nth >= started[key] for key, nth in zip(self.others, self.nth.tolist(), strict=True)], np.bool_
         )
@@ -80,7 +82,7 @@ class StartedJob(msgspec.Struct, array_like=True):
             self.features[rows],
             self.places[rows],
             self.priorities[kept],
-            max(self.place - ahead, min(self.place, 1)),
+            ahead + 1 if self.place else 0,
             self.limited,
             self.planned_s,
         )

@@ -31,7 +31,7 @@ def job_at(time: float, **fields: object) -> Job:
 def memory_of(times: list[float]) -> Arrivals:
     found = Arrivals()
     for nth, time in enumerate(times):
-        found.ended(job_at(time, cpus=nth + 1, user=f"u{nth}"), 30.0)
+        found.ended(job_at(time, cpus=nth + 1, user=f"u{nth}"), 30.0, time + 30.0)
     return found
 
 
@@ -56,6 +56,13 @@ def test_arrivals_are_those_of_yesterday_without_a_week_of_history() -> None:
     assert cpus_after(memory, 0.5 * DAY_S) == []
 
 
+def test_job_that_waited_long_does_not_extend_the_memory() -> None:
+    memory = Arrivals()
+    memory.ended(job_at(0.0), 30.0, 8 * DAY_S)
+    memory.ended(job_at(8 * DAY_S), 30.0, 8 * DAY_S + 60.0)
+    assert cpus_after(memory, 8 * DAY_S + 120.0) == []
+
+
 def test_arrivals_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "MOST", 3)
     assert len(cpus_after(memory_of([60.0 * minute for minute in range(2000)]), 1.1 * DAY_S)) == 3
@@ -69,7 +76,7 @@ def test_old_jobs_are_dropped_and_a_restart_changes_nothing() -> None:
     assert cpus_after(other, now) == cpus_after(memory, now) != []
     assert cpus_after(memory, times[49] + DAY_S) == []  # the memory begins later
     for one in (memory, other):
-        one.ended(job_at(now, cpus=1), 30.0)
+        one.ended(job_at(now, cpus=1), 30.0, now)
     assert cpus_after(other, now) == cpus_after(memory, now)
 
 
@@ -83,7 +90,7 @@ def test_names_of_dropped_jobs_are_removed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_job_with_absurd_predicted_run_time_can_be_read_again() -> None:
     memory = Arrivals()
-    memory.ended(Job("1", 0, 0.0, run_s=9e11), 30.0)  # no time limit, and a prediction that a stored job may have
+    memory.ended(Job("1", 0, 0.0, run_s=9e11), 30.0, 60.0)  # no time limit, and a prediction that a stored job may have
     memory.load()
 
 
@@ -148,7 +155,9 @@ def test_schedule_with_arrivals_expects_the_job_of_yesterday(monkeypatch: pytest
         without + 2 * HOUR_S, rel=0.05
     )
     assert np.isnan(order.wait_with_arrivals(job, engine.context, 0.0, limits))
-    order._arrivals.ended(Job("wide", 0, now - DAY_S + 60.0, cpus=2, walltime=HOUR_S), HOUR_S)  # wider than the site
+    order._arrivals.ended(
+        Job("wide", 0, now - DAY_S + 60.0, cpus=2, walltime=HOUR_S), HOUR_S, now
+    )  # wider than the site
     assert order.wait_with_arrivals(job, engine.context, without, limits) == pytest.approx(
         without + 2 * HOUR_S, rel=0.05
     )

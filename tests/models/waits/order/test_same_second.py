@@ -52,6 +52,9 @@ def test_place_is_counted_without_jobs_that_start_next() -> None:
     for name, place in (("x", 3), ("y", 1), ("z", 3), ("w", 1)):
         second.add(5.0, start(name, "", place))
     assert [one.place for one in second.take_before(6.0)] == [1, 1, 2, 1]
+    for name, place in (("x", 3), ("y", 2), ("z", 2)):  # z was behind x: without x and y it is the second
+        second.add(6.5, start(name, "", place))
+    assert [one.place for one in second.take_before(6.6)] == [2, 2, 2]
     second.add(7.0, start("x", "", 0))
     second.add(7.0, start("y", "", 0))
     assert [one.place for one in second.take_before(8.0)] == [0, 0]
