@@ -7,6 +7,7 @@ what a start shows is learned when time goes on.
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -70,21 +71,17 @@ class StartedJob(msgspec.Struct, array_like=True):
         started, ahead = Counter(other.key for other in later), self.place - 1
         for other in later:  # its place is that without the jobs that started before it
             ahead -= 1 if other.place <= ahead else 0
-        kept = np.array(
-            [nth >= started[key] for key, nth in zip(self.others, self.nth.tolist(), strict=True)], np.bool_
-        )
-        rows = np.flatnonzero(np.concatenate(([True], kept)))
-        others = [key for key, stays in zip(self.others, kept.tolist(), strict=True) if stays]
-        return StartedJob(
-            self.key,
-            others,
-            self.nth[kept],
-            self.features[rows],
-            self.places[rows],
-            self.priorities[kept],
-            ahead + 1 if self.place else 0,
-            self.limited,
-            self.planned_s,
+        stays = [nth >= started[key] for key, nth in zip(self.others, self.nth.tolist(), strict=True)]
+        kept = np.array(stays, np.bool_)
+        rows = np.concatenate(([True], kept))
+        return msgspec.structs.replace(
+            self,
+            others=[*compress(self.others, stays)],
+            nth=self.nth[kept],
+            features=self.features[rows],
+            places=self.places[rows],
+            priorities=self.priorities[kept],
+            place=ahead + 1 if self.place else 0,
         )
 
 
