@@ -19,6 +19,7 @@ from models.waits.order.arrivals import KEPT, Arrivals
 from models.waits.order.compiled_steps import SimulatedStart
 from models.waits.order.inferred_limits import ALONE, REFUSED
 from tests.simulation.schedulers import run_changing
+from tests.support.engines import engine_after
 
 HOUR_S = 3600.0
 SETTINGS = EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend", history=200)
@@ -101,13 +102,6 @@ def test_invalid_row_is_an_error() -> None:
         memory.load()
 
 
-def engine_after(events: list[AnyEvent]) -> Engine:
-    engine = Engine("alder", SETTINGS)
-    for event in events:
-        engine.apply(event)
-    return engine
-
-
 def order_of(engine: Engine) -> LearntOrder:
     blend = engine.methods.waits["blend"]
     assert isinstance(blend, Blend)
@@ -139,7 +133,7 @@ def daily_jobs(days: int) -> list[AnyEvent]:
 
 
 def test_schedule_with_arrivals_expects_the_job_of_yesterday(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, now = engine_after(daily_jobs(4)), 4 * DAY_S + 60.0
+    engine, now = engine_after(*daily_jobs(4), settings=SETTINGS), 4 * DAY_S + 60.0
     order, job = order_of(engine), Job("", 0, now, user="cid", cpus=1, walltime=HOUR_S, run_s=HOUR_S)
     without = order.simulate(job, engine.context).start_s
     assert without == pytest.approx(18 * HOUR_S - 60.0)
@@ -168,7 +162,7 @@ def test_arrivals_survive_a_restart_and_what_ifs_use_them(monkeypatch: pytest.Mo
     monkeypatch.setattr(guard, "FIRST_ERRORS", (1.3, 1.3, 1.3, 1.3, 0.5))
     events = list(run_changing(generate(5, 500, cpus=64, load=0.95), 64, "alder", "multifactor"))
     half = int(len(events) * 0.7)
-    whole = engine_after(events[:half])
+    whole = engine_after(*events[:half], settings=SETTINGS)
     state, changes = whole.checkpoint()
     again, seen = Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows), 0
     for event in events[half:]:
@@ -192,7 +186,7 @@ def test_arrivals_survive_a_restart_and_what_ifs_use_them(monkeypatch: pytest.Mo
 
 
 def test_refusals_at_a_submission_change_no_prediction_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, now, simulate = engine_after(daily_jobs(4)), 4 * DAY_S + 60.0, LearntOrder.simulate
+    engine, now, simulate = engine_after(*daily_jobs(4), settings=SETTINGS), 4 * DAY_S + 60.0, LearntOrder.simulate
     order = order_of(engine)
     monkeypatch.setattr(learnt_order, "MIN_FIT", 0.0)
     order._fit.site.pairs = order._fit.site.agreeing = 100.0
