@@ -86,11 +86,12 @@ def deaths(world: World, before_each: Callable[[], None] = lambda: None) -> int:
 
 
 @pytest.mark.usefixtures("unencodable")
-def test_event_crashing_workers_is_rejected_as_poison() -> None:
+def test_event_crashing_workers_is_rejected_as_poison(caplog: pytest.LogCaptureFixture) -> None:
     world = world_of_two()
     # Anywhere, in its checkpoint of few, and twice on it. On a busy machine the first worker's checkpoint can be so
     # late that its successor survives its careful events before it comes to this one.
     assert deaths(world) in (4, 5)
+    assert caplog.text.count("checkpoints are made every 1 events") == 3, "two crash on it, the third rejects it"
     (letter,) = letters(world)
     poisonous = events("alder")[letter.offset // 2]
     assert letter.reason == "poison" and is_poison(poisonous)
