@@ -15,9 +15,9 @@ COMPILE := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --gener
 # Containers often set it; then each of the many processes of the tests would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Install what the kernels need, and compile them in the background, as the commands do: for any CPU of the architecture.
+# Install what the kernels need, and compile them in the background.
 EARLY := if $(PIP) install --no-compile --require-hashes -r requirements/kernels.txt 2>/dev/null; then \
-	NUMBA_CPU_NAME=generic $(BIN)/python -m streams.process.early_start </dev/null >/dev/null 2>&1 & fi
+	$(BIN)/python -m streams.process.early_start </dev/null >/dev/null 2>&1 & fi
 
 # Number of processes, each with its own servers; the tests of a file run in one process.
 PROCESSES ?= 2

@@ -7,11 +7,13 @@ in `NUMBA_CACHE_DIR` or else in the user's cache folder, and a change compiles w
 """
 
 import hashlib
+import os
 import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from llvmlite import binding
 from numba import njit as njit
 from numba.core import config
 from numba.core.caching import CacheImpl, InTreeCacheLocator
@@ -26,6 +28,7 @@ _IMPORT = re.compile(rf"^from {re.escape(_PACKAGE)}(\.[\w.]+)? import (?:\(([^)]
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+")
 _KERNEL = "\n@njit"
 _mark_used = cache(mark_used)
+_X86_64_V3 = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _LAYOUT = "callees as intermediate code"  # of the stored kernels: changes with `machine_code`
 
 
@@ -62,7 +65,7 @@ def _compiles(file: Path) -> bool:
 
 @cache
 def version(file: Path) -> str:
-    """Return a digest of everything in this package that determines the kernels of a file.
+    """Return a digest of everything in this package that determines the kernels of a file, and of the kind of CPU.
 
     Args:
         file: A source file of this package.
@@ -73,7 +76,7 @@ def version(file: Path) -> str:
         seen |= new
         pending += filter(_compiles, new)
     sources = (f"{one.relative_to(ROOT)}\n{_source(one)}" for one in sorted(seen))
-    return hashlib.sha256("\n".join([_PACKAGE, _LAYOUT, *sources]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join([_PACKAGE, _LAYOUT, str(config.CPU_NAME), *sources]).encode()).hexdigest()[:16]
 
 
 def _place(file: Path) -> Path:
@@ -107,5 +110,18 @@ def _others() -> str:
     return config.CACHE_LOCATOR_CLASSES or ",".join(one.__name__ for one in CacheImpl._locator_classes)
 
 
+def cpu_name() -> str:
+    """Return the kind of CPU that kernels are compiled for: one that most servers have, so that they can be shared.
+
+    That of x86-64-v3 (2013 and later) has instructions for four numbers at once, with which long loops need a third of
+    the time. Kernels for another CPU are compiled again.
+    """
+    features = binding.get_host_cpu_features()
+    return "x86-64-v3" if all(features.get(name) for name in _X86_64_V3) else "generic"
+
+
 machine_code.defer()
+if "NUMBA_CPU_NAME" not in os.environ:
+    os.environ |= {"NUMBA_CPU_NAME": cpu_name(), "NUMBA_CPU_FEATURES": ""}
+    config.reload_config()
 config.CACHE_LOCATOR_CLASSES = f"{__name__}.{KernelLocator.__name__},{_others()}"

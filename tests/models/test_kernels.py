@@ -119,6 +119,29 @@ def test_kernel_use_is_marked(copies: tuple[Path, Path], tmp_path: Path) -> None
     assert time.time() - place.stat().st_mtime < kernel_folder.MARK_EVERY_S
 
 
+def test_kernels_are_compiled_for_cpus_with_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = dict.fromkeys(("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave", "sse4a"), True)
+    monkeypatch.setattr("models.kernels.binding.get_host_cpu_features", lambda: features)
+    assert kernels.cpu_name() == "x86-64-v3"
+    features["avx2"] = False
+    assert kernels.cpu_name() == "generic"
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [({}, kernels.cpu_name()), ({"NUMBA_CPU_NAME": "generic"}, "generic")])
+def test_kernels_have_the_chosen_cpu(chosen: dict[str, str], expected: str) -> None:
+    """A change of another setting of numba keeps it."""
+    program = """
+import os, numba, models.kernels
+os.environ["NUMBA_OPT"] = "1"
+numba.core.config.reload_config()
+print(*numba.njit(lambda: 0).targetctx.codegen().magic_tuple()[1:])
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=chosen, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == [expected]
+
+
 def test_unused_kernels_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     old, used, other = (tmp_path / "kernels" / name for name in ("order-0123456789abcdef", f"order-{16 * 'a'}", "mine"))

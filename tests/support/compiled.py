@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import queuecast.__main__  # noqa: F401  # before numba: kernels for the same kind of CPU as the commands'
-
-# isort: split
 import numba
 
 from models import kernels

@@ -137,7 +137,7 @@ class Blend(WaitMethod):
         Before the first job has started the wait is that of the simulated schedule, if the size of the site is
         registered. Bounds are available once `MIN_STARTED_JOBS` have started.
         """
-        limits = self._order.limits_at(context.cpus)
+        limits = self._order.limits_with_arrivals(context)
         start = self._order.simulate(job, context)
         order_s = wait_of(start, job, context)
         points_s = [
@@ -170,7 +170,8 @@ class Blend(WaitMethod):
         for job, *estimates in zip(originals, *points, strict=True):
             order, points_s = estimates[ORDER - len(TRIVIAL)], [estimate.wait_s for estimate in estimates]
             forests, cut_short = self._boosted.consider(job, context, order.wait_s), order.reason.endswith(CUT_SHORT)
-            arrivals_s = self._order.wait_with_arrivals(job, context, order.wait_s, self._order.limits_at(context.cpus))
+            limits = self._order.limits_with_arrivals(context)
+            arrivals_s = self._order.wait_with_arrivals(job, context, order.wait_s, limits)
             mixed = self._mixed(job, points_s, forests, arrivals_s, context)
             estimate = self._estimate(mixed, forests, context, order.wait_s, cut_short)
             yield msgspec.structs.replace(estimate, schedule_s=order.wait_s)

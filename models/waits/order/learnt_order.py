@@ -136,18 +136,22 @@ class LearntOrder(WaitMethod):
             found = self._start_of(job, context, ordered)
         return found
 
-    def wait_with_arrivals(self, job: Job, context: SiteContext, wait_s: float | None, limits: Limits) -> float:
+    def limits_with_arrivals(self, context: SiteContext) -> Limits | None:
+        """Return the limits for `wait_with_arrivals` before a submission, which can change them (`_see_refused`).
+
+        None where the learned order explains too few starts, or the queue or the site's nodes are not known as a whole.
+        """
+        fit = self._fit.site.share
+        if fit is None or fit < MIN_FIT or context.layout is not None or not context.state.table.visible_rows().whole:
+            return None
+        return self.limits_at(context.cpus)
+
+    def wait_with_arrivals(self, job: Job, context: SiteContext, wait_s: float | None, limits: Limits | None) -> float:
         """Return the wait in a schedule in which jobs arrive as they did a week ago, in seconds; nan if there is none.
 
-        There is none where the learned order explains too few starts, or the queue or the site's nodes are not known as
-        a whole.
-
-        Args:
-            wait_s: the wait without arrivals.
-            limits: those before the submission, which can change them (`_see_refused`).
+        It is `wait_s` without arrivals; the limits are `limits_with_arrivals`.
         """
-        fit, seen = self._fit.site.share, context.state.table.visible_rows()
-        if not wait_s or fit is None or fit < MIN_FIT or context.layout is not None or not seen.whole:
+        if limits is None or not wait_s:
             return math.nan
         now, preference = job.submit, self.preference
         sight = view_of(context, now, self._sums, preference, by_node=False)
@@ -162,10 +166,8 @@ class LearntOrder(WaitMethod):
         """Simulate the job's start in one compiled call, for `predict`; it can decline, to be done in steps."""
         now = job.submit
         columns = Columns.of(context, now, self._sums, self.preference)
-        new, whole = (
-            CandidateJob.of(job, context, now, self._sums, self.preference),
-            context.state.table.visible_rows().whole,
-        )
+        new = CandidateJob.of(job, context, now, self._sums, self.preference)
+        whole = context.state.table.visible_rows().whole
         settled, trusted = now >= self._last_end + SETTLED_S, self._priorities.follows_priorities
         return SimulatedStart(*foretell(columns, self._learnt, new, whole, trusted, settled))
 
@@ -317,9 +319,8 @@ class LearntOrder(WaitMethod):
     def _started_in_rooms(self, job: Job, row: int, context: SiteContext, is_task: bool) -> None:
         """Learn from a start at a site that reports its topology."""
         assert job.start is not None
-        sight = view_of(
-            context, job.start, self._sums, self.preference, self._runs.has_accurate_run_times, as_queued=row
-        )
+        by_node = self._runs.has_accurate_run_times
+        sight = view_of(context, job.start, self._sums, self.preference, by_node, as_queued=row)
         if job.counted_cpus > context.cpus or sight.rooms is None:
             return
         queued, people, started = sight.queued, sight.people, int(np.searchsorted(sight.rows, row))

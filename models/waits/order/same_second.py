@@ -68,6 +68,8 @@ class StartedJob(msgspec.Struct, array_like=True):
 
     def without(self, later: list["StartedJob"]) -> "StartedJob":
         """Return this start without the jobs that started later in the same second."""
+        if not later:
+            return self
         started, ahead = Counter(other.key for other in later), self.place - 1
         for other in later:  # its place is that without the jobs that started before it
             ahead -= 1 if other.place <= ahead else 0

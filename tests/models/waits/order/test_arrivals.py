@@ -137,10 +137,12 @@ def test_schedule_with_arrivals_expects_the_job_of_yesterday(monkeypatch: pytest
     order, job = order_of(engine), Job("", 0, now, user="cid", cpus=1, walltime=HOUR_S, run_s=HOUR_S)
     without = order.simulate(job, engine.context).start_s
     assert without == pytest.approx(18 * HOUR_S - 60.0)
-    limits = order.limits_at(1)
-    assert np.isnan(order.wait_with_arrivals(job, engine.context, without, limits))  # too few pairs for a fit
+    assert order.limits_with_arrivals(engine.context) is None  # too few pairs for a fit
+    assert np.isnan(order.wait_with_arrivals(job, engine.context, without, None))
     monkeypatch.setattr(learnt_order, "MIN_FIT", 0.0)
     order._fit.site.pairs = order._fit.site.agreeing = 100.0
+    limits = order.limits_with_arrivals(engine.context)
+    assert limits is not None
     order.preference.weights[:] = 0.0
     order.preference.weights[6] = -1.0  # short jobs first: bob's job is longer than cid's
     assert order.wait_with_arrivals(job, engine.context, without, limits) == pytest.approx(without, rel=0.05)
