@@ -44,6 +44,7 @@ def test_source_and_notify_components_are_hardened(name: str, version: str) -> N
     assert container["securityContext"] == main(worker["template"])["securityContext"]
     assert added["template"]["spec"]["securityContext"] == worker["template"]["spec"]["securityContext"]
     assert container["image"] == "queuecast"  # an overlay sets the tag
+    assert "serviceName" not in added or added["serviceName"] in of(manifests, "Service")
     (rule,) = Network(manifests).rules(added["template"]["metadata"]["labels"], "Ingress") or ()
     assert [port["port"] for port in rule["ports"]] == [container["ports"][0]["containerPort"]]
     assert rule["from"] == [{"namespaceSelector": {}, "podSelector": {"matchLabels": {NAME: "prometheus"}}}]
