@@ -112,7 +112,7 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: F
 
 
 def queued_features(rows: Ints, table: LiveTable, now: float, site_cpus: int, out: Floats) -> None:
-    """Fill in the features of `NAMES`, zeros before, for the jobs in these rows of the table, (rows, NAMES).
+    """Fill in the features of `NAMES`, zeros before, for the jobs in these rows of the table, (rows, NAMES and more).
 
     O(running jobs · log running jobs), and O(live jobs) for each row.
     """

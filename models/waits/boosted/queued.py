@@ -15,7 +15,7 @@ from models.waits.boosted.submit_features import AS_THEY_ARE, NAMES, THURSDAY, W
 
 _OF_SITE = ("running_ert", "running_elapsed", "hour", "weekday")
 _OF_JOB = ("ert", "run", "walltime", "user_queued_work")
-_FIRST = (*_OF_SITE, *_OF_JOB, *live_features.NAMES)
+_FIRST = (*live_features.NAMES, *_OF_SITE, *_OF_JOB)
 
 
 class QueuedFeatures:
@@ -37,7 +37,7 @@ class QueuedFeatures:
         columns = (*_FIRST, *of_recent)
         if missing := {*names}.difference(columns):
             raise ValueError(f"cannot read {', '.join(sorted(missing))} for many jobs in one call")
-        self._recent = len(of_recent)
+        self._columns = len(columns)
         self._picked = np.array([columns.index(name) for name in names])
         self.as_they_are = AS_THEY_ARE[[NAMES.index(name) for name in names]]
         """Which of them are stored as they are, and not on a logarithmic scale."""
@@ -56,17 +56,17 @@ class QueuedFeatures:
             now: Unix seconds.
         """
         state, running = context.state, context.state.totals(SITE, Phase.RUNNING)
-        of_live, of_recent = np.zeros((len(jobs), len(live_features.NAMES))), np.empty((len(jobs), self._recent))
-        live_features.queued_features(rows, state.table, now, context.cpus, of_live)
-        waits.features_of([codes_of(job) for job in jobs], self._parts, now, noted, of_recent)
+        found = np.zeros((len(jobs), self._columns))
+        live_features.queued_features(rows, state.table, now, context.cpus, found)
+        waits.features_of([codes_of(job) for job in jobs], self._parts, now, noted, found, len(_FIRST))
         of_site = (
             running.planned_run_us / MICRO,
             running.elapsed_s(now),
             now % DAY_S / 3600.0,
             (now // DAY_S + THURSDAY) % WEEK_DAYS,
         )
-        first = np.array([(*of_site, *_of_job(job, context)) for job in jobs])
-        return np.take(np.hstack((first, of_live, of_recent)), self._picked, axis=1)
+        found[:, len(live_features.NAMES) : len(_FIRST)] = [(*of_site, *_of_job(job, context)) for job in jobs]
+        return found.take(self._picked, axis=1)
 
 
 def _of_job(job: Job, context: SiteContext) -> tuple[float, float, float, float]:

@@ -223,14 +223,19 @@ class Recent:
         last = self._site_waits.values, self._site_starts.values, self._submissions.values
         _features(out, slots, *self._kept, *last, float(now), rows - self._horizon)
 
-    def features_of(self, codes: Sequence[Codes], parts: Sequence[int], now: float, rows: int, out: Floats) -> None:
-        """Fill in the features of some kinds for several jobs as if they were submitted at `now`; see `selection`."""
+    def features_of(
+        self, codes: Sequence[Codes], parts: Sequence[int], now: float, rows: int, out: Floats, begin: int
+    ) -> None:
+        """Fill in the features of some kinds for several jobs as if they were submitted at `now`; see `selection`.
+
+        They are the columns of `out` from `begin` on.
+        """
         find, picked = self._slots.get, [_PICKED[part] for part in parts]
         each = ((own, own + _PLACES) for own in dict.fromkeys(codes))  # many queued jobs have the same codes
         slots_of = {own: [find(pick(every), -1) for pick in picked] for own, every in each}
         slots = np.array([slots_of[own] for own in codes], np.int64)
         last = self._site_waits.values, self._site_starts.values, self._submissions.values
-        _features_of(out, slots.reshape(len(codes), len(parts)), *self._kept, *last, float(now), rows - self._horizon)
+        _features_of(out, begin, slots, *self._kept, *last, float(now), rows - self._horizon)
 
     def save(self) -> RecentState:
         """Serialize the state that the rows do not contain; 5 KB."""
@@ -316,6 +321,7 @@ def _features(
 @njit(cache=True, nogil=True)
 def _features_of(
     out: Floats,
+    begin: int,
     slots: Ints,
     values: Floats,
     numbers: NDArray[np.int32],
@@ -328,11 +334,11 @@ def _features_of(
     oldest: int,
 ) -> None:
     """Return the features of several jobs; the part about the site is computed once."""
-    begin = 3 * slots.shape[1]
-    _of_all(out[0, begin:], waits, starts, submissions, now)
+    site = begin + 3 * slots.shape[1]
+    _of_all(out[0, site:], waits, starts, submissions, now)
     for job in range(len(slots)):
-        _of_kinds(out[job], slots[job], values, numbers, times, counts, now, oldest)
-        out[job, begin:] = out[0, begin:]
+        _of_kinds(out[job, begin:], slots[job], values, numbers, times, counts, now, oldest)
+        out[job, site:] = out[0, site:]
 
 
 @njit(cache=True, nogil=True)

@@ -30,4 +30,4 @@ def age_class(age_s: float) -> int:
 
 def age_classes(ages_s: Floats) -> Ints:
     """Return the classes of ages in seconds, (jobs,)."""
-    return np.searchsorted(_LANDMARKS, ages_s, side="right")
+    return _LANDMARKS.searchsorted(ages_s, side="right")

@@ -97,8 +97,8 @@ class Calibration:
             quantiles_s: its quantiles before they are shifted, (jobs, QUANTILES).
         """
         found = np.empty_like(quantiles_s)
-        shifts = _shifts(self.state.site, self.state.by_age, self.state.landmarks)
-        _bounds(numbers, quantiles_s, estimates_s, shifts, found)
+        state = self.state
+        _bounds(state.site, state.by_age, state.landmarks, numbers, quantiles_s, estimates_s, found)
         return found
 
     def shift(self, number: int) -> Floats:
@@ -160,7 +160,16 @@ def _shifts(site: Floats, by_age: Floats, landmarks: Floats) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _bounds(numbers: Ints, quantiles_s: Floats, estimates_s: Floats, shifts: Floats, found: Floats) -> None:
+def _bounds(
+    site: Floats,
+    by_age: Floats,
+    landmarks: Floats,
+    numbers: Ints,
+    quantiles_s: Floats,
+    estimates_s: Floats,
+    found: Floats,
+) -> None:
+    shifts = _shifts(site, by_age, landmarks)
     for job in range(len(quantiles_s)):
         for place in range(QUANTILES):
             found[job, place] = seconds(scaled(max(quantiles_s[job, place], 0.0)) + shifts[numbers[job], place])

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from models.arrays import Flags, Floats, Ints, Records
+from models.arrays import Floats, Ints, Records
 from models.kernels import njit
 from models.site.table import QUEUED, RUNNING
 from models.waits.boosted.prior import WHOLE, is_share
@@ -112,8 +112,8 @@ def rows_of(
         submissions: what `SUBMISSION` read.
         site_cpus: the CPUs of the site.
     """
-    found, scales = np.empty((len(ages_s), len(NAMES))), np.where(_SHARES, WHOLE / max(site_cpus, 1.0), 1.0)
-    _fill(found, ages_s, conditional_s, bounds_s, queue, submissions, scales, _AS_THEY_ARE)
+    found = np.empty((len(ages_s), len(NAMES)))
+    _fill(found, ages_s, conditional_s, bounds_s, queue, submissions, WHOLE / max(site_cpus, 1.0))
     return found.astype(np.float16)
 
 
@@ -125,8 +125,7 @@ def _fill(
     bounds_s: Floats,
     queue: Floats,
     submissions: Floats,
-    scales: Floats,
-    as_they_are: Flags,
+    scale: float,
 ) -> None:
     quantiles, of_queue = conditional_s.shape[1], queue.shape[1]
     begin = 3 + quantiles + of_queue
@@ -138,8 +137,8 @@ def _fill(
         row[3 + quantiles : begin] = queue[job]
         row[begin:] = submissions[job, : len(row) - begin]
         for place in range(len(row)):
-            value = row[place] * scales[place]
-            if not as_they_are[place]:
+            value = row[place] * (scale if _SHARES[place] else 1.0)
+            if not _AS_THEY_ARE[place]:
                 value = np.copysign(np.log2(1.0 + abs(value)), value)
             row[place] = min(max(value, -60_000.0), 60_000.0)
 

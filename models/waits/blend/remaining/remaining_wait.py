@@ -127,7 +127,7 @@ class RemainingWait(Method):
         if bounded:
             places, bounds_s = zip(*bounded, strict=True)
             some = [jobs[place] for place in places]
-            for place, estimate in zip(places, self._refresh(some, np.array(bounds_s), context, now), strict=True):
+            for place, estimate in zip(places, self._refresh(some, bounds_s, context, now), strict=True):
                 found[place] = estimate
         if len(bounded) < len(jobs):
             starts_s: list[float] = self._reader.starts(jobs, context, now).tolist()
@@ -136,16 +136,17 @@ class RemainingWait(Method):
                     found[place] = Estimate(max(now - job.ready, 0.0) + start_s, BY_SCHEDULE)
         return found
 
-    def _refresh(self, jobs: Sequence[Job], bounds_s: Floats, context: SiteContext, now: float) -> Iterator[Estimate]:
+    def _refresh(
+        self, jobs: Sequence[Job], bounds_s: Sequence[Sequence[float]], context: SiteContext, now: float
+    ) -> Iterator[Estimate]:
         """Yield the estimates of jobs whose first predictions had these bounds, (jobs, QUANTILES) in seconds."""
-        snapshot = self._reader.read(jobs, bounds_s, context, now)
+        snapshot = self._reader.read(jobs, np.array(bounds_s), context, now)
         schedule_s = None if self.forests.training.model else self._reader.starts(jobs, context, now)
         remaining_s, experts_s = self._estimate(snapshot, schedule_s)
         waits_s = (snapshot.ages_s[:, None] + remaining_s).tolist()
-        for number, (job, quantiles_s) in enumerate(zip(jobs, waits_s, strict=True)):
+        for number, (job, first_s, quantiles_s) in enumerate(zip(jobs, bounds_s, waits_s, strict=True)):
             if not job.unscored:
-                in_force_s = bounds_s[number].tolist() if job.later is None else _bounds_of(job.later.estimate)
-                self._note(job, now, experts_s[number], in_force_s, snapshot.rows[number])
+                self._note(job, now, first_s, experts_s[number], snapshot.rows[number])
             reason = snapshot.reason(number, self._queued_at_submission(job), context)
             yield Estimate(quantiles_s[MEDIAN], reason, dict(zip(BOUNDS, quantiles_s, strict=True)))
 
@@ -175,16 +176,18 @@ class RemainingWait(Method):
         combined_s = self._experts.combine(numbers, estimates_s)
         return self._calibration.bounds(numbers, combined_s, quantiles_s), estimates_s
 
-    def _note(self, job: Job, at: float, estimates_s: Floats, in_force_s: Sequence[float], row: Stored) -> None:
+    def _note(self, job: Job, at: float, first_s: Sequence[float], estimates_s: Floats, row: Stored) -> None:
         """Note a job as a landmark of its age class, unless the class has one. `at` is in Unix seconds.
 
-        The bounds in force did not change between the beginning of the class and its first estimate.
+        The bounds in force did not change between the beginning of the class and its first estimate. They are those of
+        its first prediction, `first_s`, until a later one is published.
         """
         value, number = self._landmarks.get(job.key), age_class(at - job.ready)
         ready, queued = (job.ready, 0) if value is None else _HEAD.unpack_from(value)
         if value is None or ready != job.ready:
             value = _HEAD.pack(job.ready, queued)  # the wait was restarted, and earlier landmarks are not part of it
         if len(value) == _HEAD.size or value[_AGE_CLASS - _LANDMARK_BYTES] < number:
+            in_force_s = first_s if job.later is None else _bounds_of(job.later.estimate)
             numbers = *estimates_s.tolist(), *in_force_s, *self._calibration.shift(number).tolist()
             self._landmarks.put(job.key, value + _LANDMARK_HEAD.pack(at, number, *numbers) + row.tobytes())
 
@@ -219,18 +222,19 @@ class RemainingWait(Method):
         passed, begin = bisect_left(LANDMARKS_S, wait_s), 0
         if not passed:
             return
-        classes, numbers, places = noted["age_class"].tolist(), list[int](), list[int]()
-        bounds_s = np.vstack((noted["bounds_s"], [last_s])).astype(np.float64)
+        classes, shifts = noted["age_class"].tolist(), noted["shift"].tolist()
+        bounds_s, made_in = [*noted["bounds_s"].tolist(), last_s], [*classes, *(classes[-1:] or [0])]
+        shifts += shifts[-1:] or [_NO_BOUNDS]
+        numbers, places = list[int](), list[int]()
         for place, number in enumerate((*classes, passed)):
             end = min(number, passed)  # the start event may be late
-            if not isnan(bounds_s.item(place, 0)):
+            if not isnan(bounds_s[place][0]):
                 numbers += range(begin, end)
                 places += [place] * (end - begin)
             begin = end
         if numbers:
-            shifts = np.vstack((noted["shift"], noted["shift"][-1:] if classes else [_NO_BOUNDS])).astype(np.float64)
-            made_in = np.array([*classes, classes[-1] if classes else 0])
-            in_force = BoundsInForce(made_in[places], bounds_s[places], shifts[places])
+            columns = ([column[place] for place in places] for column in (made_in, bounds_s, shifts))
+            in_force = BoundsInForce(*map(np.array, columns))
             self._calibration.learn(np.array(numbers), in_force, wait_s, weight)
 
     def forget(self, key: JobKey) -> None:
