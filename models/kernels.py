@@ -116,7 +116,10 @@ def cpu_name() -> str:
     That of x86-64-v3 (2013 and later) has instructions for four numbers at once, with which long loops need a third of
     the time. Kernels for another CPU are compiled again.
     """
-    features = binding.get_host_cpu_features()
+    try:
+        features = binding.get_host_cpu_features()
+    except RuntimeError:  # LLVM cannot detect them on this platform
+        return "generic"
     return "x86-64-v3" if all(features.get(name) for name in _X86_64_V3) else "generic"
 
 

@@ -127,6 +127,14 @@ def test_kernels_are_compiled_for_cpus_with_vectors(monkeypatch: pytest.MonkeyPa
     assert kernels.cpu_name() == "generic"
 
 
+def test_kernels_of_undetected_cpus_are_generic(monkeypatch: pytest.MonkeyPatch) -> None:
+    def undetected() -> None:
+        raise RuntimeError("failed to get host cpu features")
+
+    monkeypatch.setattr("models.kernels.binding.get_host_cpu_features", undetected)
+    assert kernels.cpu_name() == "generic"
+
+
 @pytest.mark.parametrize(("chosen", "expected"), [({}, kernels.cpu_name()), ({"NUMBA_CPU_NAME": "generic"}, "generic")])
 def test_kernels_have_the_chosen_cpu(chosen: dict[str, str], expected: str) -> None:
     """A change of another setting of numba keeps it."""
