@@ -26,8 +26,15 @@ DEPLOYED = sorted(
 FILES = ("env", "password", "yaml", "toml", "md", "py", "json")
 """Endings of file names that look like settings, such as `serve.password`."""
 
-OTHER_NAMES = {"queuecast_optimist", "queuecast_pause_s", "queuecast_site", "queuecast_token", "queuecast_url"}
-"""Names of modules and attributes that look like metrics."""
+OTHER_NAMES = {
+    "queuecast_cache",
+    "queuecast_optimist",
+    "queuecast_pause_s",
+    "queuecast_site",
+    "queuecast_token",
+    "queuecast_url",
+}
+"""Names of a volume, a module and attributes that look like metrics."""
 
 COMMANDS = typer.main.get_group(app)
 
@@ -84,6 +91,20 @@ def test_commands_and_options_of_a_page_exist(page: str) -> None:
     assert not set(re.findall(r"(?:`|/bin/)queuecast ([a-z][\w-]*)", text)) - set(COMMANDS.commands)
     named = set(re.findall(r"queuecast (?:[\w ]+ )?(--[a-z][\w-]+)", text))
     assert not named - set(options(COMMANDS)) - {"--help", "--install-completion"}
+
+
+OF_LIBRARIES = {"certificate verify failed", "Missing Authority Key Identifier"}
+
+
+def test_error_messages_of_the_troubleshooting_page_exist() -> None:
+    """The parts between values and names are somewhere in the code."""
+    sources = [path for folder in ("deploy", "models", "streams") for path in (ROOT / folder).rglob("*.py")]
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text(encoding="utf-8") for path in sources))
+    table, _, _ = text_of("docs/howto/troubleshoot.md").partition("## Predictions")
+    messages = re.findall(r"^\| (`[^|]+`) \|", table, re.MULTILINE)
+    assert len(messages) >= 12
+    parts = {part.strip(" ,;`") for part in re.split(r"…|\d+|: |`, `| is refused", "`, `".join(messages))}
+    assert not {part for part in parts if part not in code} - OF_LIBRARIES
 
 
 def definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
