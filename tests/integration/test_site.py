@@ -13,7 +13,7 @@ from models.waits.boosted.prior import Prior, shipped
 from streams.cli.app import main
 from streams.client.blocking import Client
 from streams.operate import grid_prior
-from tests.support.deployment import Deploy, simulated, until
+from tests.support.deployment import Deploy, ready, simulated, sites, until
 
 pytestmark = pytest.mark.long
 
@@ -121,3 +121,23 @@ def test_new_site_begins_with_prior_of_the_deployment(
     with Client(here.settings, patience_s=0) as grid:
         until(lambda: [one.done for one in grid.site("birch").operations] == [begins])
         assert grid.site("alder").operations == []
+
+
+def test_removed_site_is_absent_after_restart(deploy: Deploy) -> None:
+    """The steps of deploy/README.md. They do not depend on the compaction of the topic."""
+    here = deploy()
+    events = [event for site in ("alder", "birch") for event in simulated(site, 20)]
+    here.send(events)
+    here.worker.start()
+    here.await_outputs(sum(map(len, here.expected(events).values())))
+    here.stop()
+    for key in here.redis.scan_iter(f"{here.settings.redis.prefix}:{{alder}}:*"):
+        here.redis.delete(key)
+    here.producer.send(here.topics.state, key=b"alder", value=None)
+    here.producer.flush()
+
+    here.worker.start()
+    until(lambda: ready(here.worker) and sites(here.worker) == {"birch"})
+    here.send(simulated("alder", 20))
+    until(lambda: sites(here.worker) == {"alder", "birch"})
+    here.stop()
