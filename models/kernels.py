@@ -124,7 +124,7 @@ def cpu_name() -> str:
 
 
 machine_code.defer()
-if "NUMBA_CPU_NAME" not in os.environ:
+if config.CPU_NAME is None and config.CPU_FEATURES is None:  # neither is configured
     os.environ |= {"NUMBA_CPU_NAME": cpu_name(), "NUMBA_CPU_FEATURES": ""}
     config.reload_config()
 config.CACHE_LOCATOR_CLASSES = f"{__name__}.{KernelLocator.__name__},{_others()}"

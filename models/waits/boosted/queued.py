@@ -11,7 +11,7 @@ from models.site.job import Job, Phase
 from models.site.state import MICRO, SITE
 from models.waits.boosted import live_features, recent
 from models.waits.boosted.recent import Recent, codes_of
-from models.waits.boosted.submit_features import AS_THEY_ARE, NAMES, THURSDAY, WEEK_DAYS
+from models.waits.boosted.submit_features import THURSDAY, WEEK_DAYS
 
 _OF_SITE = ("running_ert", "running_elapsed", "hour", "weekday")
 _OF_JOB = ("ert", "run", "walltime", "user_queued_work")
@@ -21,9 +21,8 @@ _FIRST = (*live_features.NAMES, *_OF_SITE, *_OF_JOB)
 class QueuedFeatures:
     """Reads chosen features of queued jobs, without the others. O(jobs · live jobs).
 
-    >>> features = QueuedFeatures(("hour", "free", "recent_wait_user_last"))
-    >>> features.as_they_are.tolist()
-    [True, False, True]
+    >>> QueuedFeatures(("hour", "free", "recent_wait_user_last")).names
+    ('hour', 'free', 'recent_wait_user_last')
 
     Args:
         names: some of the features of a submission; of its summaries and its request those that are named here.
@@ -39,8 +38,7 @@ class QueuedFeatures:
             raise ValueError(f"cannot read {', '.join(sorted(missing))} for many jobs in one call")
         self._columns = len(columns)
         self._picked = np.array([columns.index(name) for name in names])
-        self.as_they_are = AS_THEY_ARE[[NAMES.index(name) for name in names]]
-        """Which of them are stored as they are, and not on a logarithmic scale."""
+        self.names = tuple(names)
 
     def read(
         self, jobs: Sequence[Job], rows: Ints, context: SiteContext, waits: Recent, noted: int, now: float

@@ -1,11 +1,12 @@
 """Features of a job at its submission, as one row of numbers for the trees."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from models.arrays import Floats
+from models.arrays import Flags, Floats
 from models.durations import DAY_S
 from models.kernels import njit
 from models.method import SiteContext
@@ -38,6 +39,11 @@ AS_THEY_ARE = np.array(
         for name in NAMES
     ]
 )
+
+
+def as_they_are(names: Sequence[str]) -> Flags:
+    """Return which of these features are stored as they are, and not on a logarithmic scale."""
+    return AS_THEY_ARE[[NAMES.index(name) for name in names]]
 
 
 def row_of(job: Job, codes: Codes, rows: int, context: SiteContext, waits: Recent, simulated_s: float | None) -> Stored:

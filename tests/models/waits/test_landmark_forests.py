@@ -72,7 +72,7 @@ def test_many_jobs_thin_out_landmarks_of_young_ages(monkeypatch: pytest.MonkeyPa
 
 def test_landmark_features_are_shares_of_the_site() -> None:
     def features(site_cpus: float) -> np.ndarray:
-        queue, submissions = np.zeros((1, len(OF_QUEUE))), np.zeros((1, len(SUBMISSION.as_they_are)))
+        queue, submissions = np.zeros((1, len(OF_QUEUE))), np.zeros((1, len(SUBMISSION.names)))
         queue[0, OF_QUEUE.index("free")] = -site_cpus / 2
         queue[0, OF_QUEUE.index("ahead_jobs")] = 7.0
         return rows_of(np.array([600.0]), np.zeros((1, 4)), np.zeros((1, 4)), queue, submissions, site_cpus)[0]

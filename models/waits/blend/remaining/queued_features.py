@@ -10,6 +10,7 @@ from models.site.table import QUEUED, RUNNING
 from models.waits.boosted.prior import WHOLE, is_share
 from models.waits.boosted.queued import QueuedFeatures
 from models.waits.boosted.submit_features import Stored as Rows
+from models.waits.boosted.submit_features import as_they_are
 
 _SELECTED: Final = (
     "recent_wait_size_time_ago",
@@ -95,7 +96,7 @@ bound of 0.9 lies. `ahead` are queued jobs that came before it, `overtaking` run
 
 
 _OF_WAIT_AND_QUEUE = len(_OF_WAIT) + len(OF_QUEUE)
-_AS_THEY_ARE = np.concatenate([np.zeros(_OF_WAIT_AND_QUEUE, np.bool_), SUBMISSION.as_they_are[: len(_SELECTED)]])
+_AS_THEY_ARE = np.concatenate([np.zeros(_OF_WAIT_AND_QUEUE, np.bool_), as_they_are(_SELECTED)])
 _SHARES = np.array([is_share(name) for name in NAMES])
 
 

@@ -6,9 +6,9 @@ import pytest
 from models.engine.settings import EngineSettings
 from models.site.job import Job, Phase
 from models.waits.blend.blend import Blend
-from models.waits.blend.remaining.queued_features import _SELECTED, SUBMISSION
+from models.waits.blend.remaining.queued_features import SUBMISSION
 from models.waits.boosted.queued import QueuedFeatures
-from models.waits.boosted.submit_features import NAMES
+from models.waits.boosted.submit_features import NAMES, as_they_are
 from tests.models.waits.test_blend_remaining import busy_days
 from tests.support.engines import engine_after
 
@@ -23,8 +23,8 @@ def test_features_of_queued_jobs_equal_those_of_submissions() -> None:
     assert len(jobs) > 3
     rows = np.array([context.state.table.row(job.key) for job in jobs])
     found = method._boosted.queued(SUBMISSION, jobs, rows, context, now)
-    names = (*_SELECTED, "fits_in_planned")
-    scaled = np.where(SUBMISSION.as_they_are, found, np.copysign(np.log2(1.0 + np.abs(found)), found))
+    names = SUBMISSION.names
+    scaled = np.where(as_they_are(names), found, np.copysign(np.log2(1.0 + np.abs(found)), found))
     for job, row in zip(jobs, scaled, strict=True):
         again = Job("", 0, now, **job.request, run_s=job.run_s, planned_run_s=job.planned_run_s)
         expected = method._boosted.features(again, context, None)[[NAMES.index(name) for name in names]]
