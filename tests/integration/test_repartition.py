@@ -52,9 +52,10 @@ def here(deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dep
 
 
 def add_partitions(here: Deployment, *topics: str) -> None:
-    """Add partitions as `kafka-topics.sh --alter --partitions` does."""
+    """Add partitions as `kafka-topics.sh --alter --partitions` does, and wait until clients see them."""
     with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
         client.create_partitions(dict.fromkeys(topics, AFTER))
+        until(lambda: {len(topic["partitions"]) for topic in client.describe_topics([*topics])} == {AFTER})
 
 
 def producer_of(settings: Settings) -> Any:
