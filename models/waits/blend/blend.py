@@ -167,10 +167,10 @@ class Blend(WaitMethod):
         """Return what `predict` would return for each job, with the wait in the simulated schedule."""
         originals, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
+        limits = self._order.limits_with_arrivals(context)
         for job, *estimates in zip(originals, *points, strict=True):
             order, points_s = estimates[ORDER - len(TRIVIAL)], [estimate.wait_s for estimate in estimates]
             forests, cut_short = self._boosted.consider(job, context, order.wait_s), order.reason.endswith(CUT_SHORT)
-            limits = self._order.limits_with_arrivals(context)
             arrivals_s = self._order.wait_with_arrivals(job, context, order.wait_s, limits)
             mixed = self._mixed(job, points_s, forests, arrivals_s, context)
             estimate = self._estimate(mixed, forests, context, order.wait_s, cut_short)

@@ -149,7 +149,7 @@ class LearntOrder(WaitMethod):
     def wait_with_arrivals(self, job: Job, context: SiteContext, wait_s: float | None, limits: Limits | None) -> float:
         """Return the wait in a schedule in which jobs arrive as they did a week ago, in seconds; nan if there is none.
 
-        It is `wait_s` without arrivals; the limits are `limits_with_arrivals`.
+        `wait_s` is the wait without arrivals; `limits` are those of `limits_with_arrivals`.
         """
         if limits is None or not wait_s:
             return math.nan
